@@ -11,8 +11,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -43,6 +45,7 @@ struct Grid3 {
       support;  // 1 where measured points pinned the node, 0 where the prior filled it
   double error = 0.1;
   Basis basis = Basis::interpolated;
+  std::string source;
   bool empty() const { return values.empty(); }
   Known at(double x, double y, double z) const;  // plain values, not logs
 };
@@ -71,6 +74,7 @@ struct CollectiveCurve {
   std::vector<double> bytes, seconds;
   double error = 0.1;
   Basis basis = Basis::interpolated;
+  std::string source;
 };
 
 // Dispatchers over NVLink and NIC: fraction of the link's rate reached at enough SMs, and what one
@@ -84,6 +88,7 @@ struct DispatcherRate {
   int default_sms = 20;
   Basis basis = Basis::assumed;
   double error = 0.2;
+  std::string source;
 };
 
 // Constants of the time model, few and physical. Each has a unit, a physical range and a source in
@@ -112,7 +117,7 @@ struct Profile {
   std::array<Grid3, 2> attention;
   std::array<std::vector<CollectiveCurve>, kCollectiveCount> collectives;  // ascending rank counts
   std::map<std::string, DispatcherRate> dispatchers;  // alltoall, allgather, deepep, hybridep
-  std::map<std::string, Constant> constants;
+  std::map<std::string, Constant, std::less<>> constants;
 
   Known gemm_utilisation(Dtype dtype, GemmPass pass, double m, double n, double k) const;
   Known grouped_utilisation(Dtype dtype, GemmPass pass, double tokens_per_expert, double n,
@@ -123,14 +128,23 @@ struct Profile {
   // are scaled from the nearest curve by the ring or pairwise step model
   // (shared/reference/calibration.md section 3).
   Known collective_seconds(Collective op, int ranks, double bytes) const;
-  double constant(
-      const std::string& key) const;  // CHECKs that the key exists; every profile has every key
+  // CHECKs that the key exists; every profile has every key.
+  double constant(std::string_view key) const;
 };
 
 Result<Profile> load_profile(const std::string& name_or_path, const std::string& data_dir);
 Result<Profile> read_profile(const Json& json, const std::string& file);
 Json to_json(const Profile& profile);
+std::string dump_profile(const Profile& profile);  // to_json as text, one line a list of numbers
 std::vector<std::string> list_profiles(const std::string& data_dir);
+
+// A profile for a GPU that nobody measured: no grids (lookups answer with the saturating prior),
+// curves and dispatchers from the cluster's rates, constants at their defaults; all of it
+// `assumed`.
+Profile assumed_profile(const Cluster& cluster);
+// Was the profile made on this GPU type? Compares the GPU's first word ("H200") with
+// provenance.gpu.
+bool made_for(const Profile& profile, const Gpu& gpu);
 
 // Keys, units, ranges and default values of every constant. The only list.
 struct ConstantSpec {
@@ -140,5 +154,6 @@ struct ConstantSpec {
   const char* meaning;
 };
 const std::vector<ConstantSpec>& constant_specs();
+Constant default_constant(const ConstantSpec& spec);
 
 }  // namespace trifold::hardware
