@@ -34,6 +34,13 @@ struct ScheduleShape {
   bool ep_overlap = false;  // merged forward-backward keeps one unit more
 };
 
+// Copies of a stage's parameters on one rank: DualPipe keeps stages r and pp-1-r on rank r.
+constexpr int parameter_copies(ScheduleKind kind) { return kind == ScheduleKind::dualpipe ? 2 : 1; }
+// Kinds whose two chunks are placed in a V (pipeline.h).
+constexpr bool is_vee(ScheduleKind kind) {
+  return kind == ScheduleKind::zb_v || kind == ScheduleKind::dualpipe_v;
+}
+
 // Forward units before the first backward on `stage`.
 int warmup_units(const ScheduleShape& shape, int stage);
 

@@ -25,7 +25,9 @@ struct AxisShape {
 
 class RankGrid {
  public:
-  RankGrid(const Layout& layout, int gpus);
+  // Do both grids fill `gpus` ranks and agree about pipelines? (GRID-01, GRID-02, GRID-04.)
+  static bool valid(const Layout& layout, int gpus);
+  RankGrid(const Layout& layout, int gpus);  // CHECKs valid()
   AxisShape axis(Axis axis) const { return axes_[static_cast<std::size_t>(axis)]; }
   int gpus() const { return gpus_; }
   Coordinates coordinates(RankId rank) const;
