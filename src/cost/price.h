@@ -2,10 +2,12 @@
 #pragma once
 
 // What operators cost on a GPU, its links and its host, from a Profile. Prices are of an operator
-// alone, at sustained clocks; overlap and contention are estimate/'s and timeline/'s business.
+// alone at sustained clocks; overlap and contention are the business of estimate/ and timeline/.
 
 #include <array>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "hardware/fabric.h"
 #include "hardware/profile.h"
@@ -19,40 +21,70 @@ struct Price {
   double error = 0.2;  // one sigma, relative
 };
 
+// The profile's constants by name, looked up once. Meanings, units and ranges: hardware/profile.cc.
+struct Constants {
+  double kernel_gap_s, kernel_gap_graph_s, host_op_s, host_op_unbound_factor, host_overlap_factor,
+      hbm_efficiency, quantize_efficiency, gemm_sustained_factor, attention_sustained_factor,
+      fp8_attention_factor, low_precision_factor, scaleout_efficiency, scaleout_latency_s,
+      ep_sync_latency_s, ep_scaleout_latency_s, overlap_leak, overlap_leak_graph,
+      tp_overlap_exposed, cp_overlap_exposed, dp_overlap_exposed, p2p_exposed, optimizer_fixed_s,
+      host_link_efficiency, step_sigma;
+  explicit Constants(const hardware::Profile& profile);
+};
+
 // A block's price by segment, pass and family; kernels and host operations by segment and pass.
 struct BlockCost {
   std::array<std::array<std::array<double, layer::kFamilies>, layer::kPasses>, layer::kSegments>
       seconds{};
-  std::array<std::array<float, layer::kPasses>, layer::kSegments> kernels{};
-  std::array<std::array<float, layer::kPasses>, layer::kSegments> host_ops{};  // after CUDA graphs
-  std::array<double, 4> basis_seconds{};                                       // by hardware::Basis
-  double variance_seconds2 =
-      0;  // sum of (error x seconds)^2 over families (fully correlated inside one)
-  double flops = 0;
+  std::array<std::array<double, layer::kPasses>, layer::kSegments>
+      compute{};  // sum of compute families
+  std::array<std::array<double, layer::kPasses>, layer::kSegments>
+      communication{};  // sum of link families
+  std::array<double, layer::kPasses>
+      host_s{};  // host time of a pass over the whole block, after CUDA graphs
+  std::array<float, layer::kPasses> kernels{};
+  std::array<double, 4> basis_seconds{};  // by hardware::Basis
+  double variance = 0;  // s^2: operators of one family err together, families independently
+  double total = 0;     // sum of seconds
 
-  double compute(layer::Segment s, layer::Pass p) const;        // sum of compute families
-  double communication(layer::Segment s, layer::Pass p) const;  // sum of link families
+  double family(layer::Pass pass, layer::Family family) const;  // over segments
+  double compute_of(layer::Pass pass) const;
 };
 
 class Pricer {
  public:
   Pricer(const hardware::Cluster& cluster, const hardware::Profile& profile);
-  Price price(const layer::Operator& op, const job::Techniques& techniques) const;
-  // Cached by BlockKey; the reference stays valid until the pricer dies.
-  const BlockCost& block(const job::Job& job, layer::BlockRole role, model::LayerKind kind);
 
-  // Collectives outside blocks. `bytes` per rank as nccl-tests counts; the span says which links.
+  Price price(const layer::Operator& op, const job::Techniques& techniques) const;
+  BlockCost price_block(const layer::Block& block, const job::Techniques& techniques) const;
+
+  // Cached. `key` is layer::job_key(job), computed once a Job. The reference stays valid until the
+  // pricer dies.
+  const BlockCost& block(const job::Job& job, const layer::BlockKey& key, layer::BlockRole role,
+                         model::LayerKind kind);
+  std::size_t blocks_priced() const { return cache_.size(); }
+
+  // Collectives outside blocks; `bytes` per rank as nccl-tests counts. The span says which links.
   double collective_seconds(hardware::Collective op, const hardware::GroupSpan& span,
                             double bytes) const;
   double send_recv_seconds(bool crosses_domains, double bytes) const;
   double memory_seconds(double bytes) const;  // streaming through HBM
 
+  const Constants& constants() const { return constants_; }
   const hardware::Profile& profile() const { return *profile_; }
   const hardware::Cluster& cluster() const { return *cluster_; }
 
  private:
+  Price gemm(const layer::Operator& op) const;
+  Price attention(const layer::Operator& op) const;
+  Price streaming(const layer::Operator& op) const;
+  Price collective(const layer::Operator& op) const;
+  Price dispatch(const layer::Operator& op, const job::Techniques& techniques) const;
+
   const hardware::Cluster* cluster_;
   const hardware::Profile* profile_;
+  Constants constants_;
+  std::array<hardware::DispatcherRate, 4> dispatchers_;  // by job::Dispatcher
   layer::Block scratch_;
   std::unordered_map<layer::BlockKey, BlockCost, layer::BlockKeyHash> cache_;
 };

@@ -28,11 +28,13 @@ void build_block(const job::Job& job, BlockRole role, model::LayerKind kind, Blo
 
 // Everything of a Job that build_block reads, packed for caching: two Jobs with equal keys have
 // equal blocks and equal prices on one cluster and profile.
-struct BlockKey {
-  std::uint64_t words[4] = {0, 0, 0, 0};
+struct BlockKey {  // 128-bit fingerprint, then role and kind
+  std::uint64_t words[3] = {0, 0, 0};
   bool operator==(const BlockKey&) const = default;
 };
-BlockKey block_key(const job::Job& job, BlockRole role, model::LayerKind kind);
+// The part that all blocks of a Job share (computed once a Job), and the key of one of its blocks.
+BlockKey job_key(const job::Job& job);
+BlockKey block_key(const BlockKey& job_key, BlockRole role, model::LayerKind kind);
 
 struct BlockKeyHash {
   std::size_t operator()(const BlockKey& key) const {

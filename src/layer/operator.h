@@ -68,6 +68,8 @@ struct Operator {
   int group_ranks = 1;        // ranks of the collective's group
   int group_domains = 1;      // scale-up domains it touches
 
+  std::uint16_t modules =
+      0;               // bit set of job::Recompute modules that would rerun this forward operator
   float kernels = 0;   // kernels launched
   float host_ops = 0;  // host operations (framework calls, launches, syncs) without graphs
   std::uint8_t graph_scope =

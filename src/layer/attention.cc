@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Segment A of a block: input norm, projections, rotary, context communication, core attention,
+// output projection, residual, and the second norm. Widths follow megatron.md 5.2; bytes of
+// memory-bound operators follow modelling.md 3 (norm 4h forward and 8h backward per token, residual
+// 6h and 6h). Core attention counts the causal half (or the window) and executes (qk + v) forward
+// and (3 qk + 2 v) backward multiply-adds per query-key pair.
+
+#include "layer/builder.h"
+#include "layer/counts.h"
+#include "model/size.h"
+
+namespace trifold::layer {
+
+namespace {
+
+using job::CpComm;
+using job::Recompute;
+
+// TP with sequence parallelism gathers tokens before the first linear and scatters sums after the
+// last; without it the sums are all-reduced. Backward mirrors, and gathers the saved input again
+// for the weight gradient.
+void tensor_parallel_enter(Builder& b, const char* name) {
+  const double bytes = b.shape.tokens * static_cast<double>(b.model.hidden) * b.shape.element;
+  const int tp = b.job.layout.tp;
+  if (b.shape.local_tokens < b.shape.tokens) {
+    b.collective(name, Pass::forward, Family::tp_comm, hardware::Collective::all_gather, bytes, tp,
+                 b.shape.tp_domains);
+    b.collective(name, Pass::dgrad, Family::tp_comm, hardware::Collective::reduce_scatter, bytes,
+                 tp, b.shape.tp_domains);
+    b.collective(name, Pass::wgrad, Family::tp_comm, hardware::Collective::all_gather, bytes, tp,
+                 b.shape.tp_domains);
+  } else {
+    b.collective(name, Pass::dgrad, Family::tp_comm, hardware::Collective::all_reduce, bytes, tp,
+                 b.shape.tp_domains);
+  }
+}
+
+void tensor_parallel_leave(Builder& b, const char* name) {
+  const double bytes = b.shape.tokens * static_cast<double>(b.model.hidden) * b.shape.element;
+  const int tp = b.job.layout.tp;
+  if (b.shape.local_tokens < b.shape.tokens) {
+    b.collective(name, Pass::forward, Family::tp_comm, hardware::Collective::reduce_scatter, bytes,
+                 tp, b.shape.tp_domains);
+    b.collective(name, Pass::dgrad, Family::tp_comm, hardware::Collective::all_gather, bytes, tp,
+                 b.shape.tp_domains);
+  } else {
+    b.collective(name, Pass::forward, Family::tp_comm, hardware::Collective::all_reduce, bytes, tp,
+                 b.shape.tp_domains);
+  }
+}
+
+void gqa_projections(Builder& b) {
+  const model::Attention& a = b.model.attention;
+  const double n = b.shape.tokens, h = static_cast<double>(b.model.hidden), t = b.shape.tp;
+  const double kv =
+      std::max(static_cast<double>(a.kv_heads), t);  // replicated when tp exceeds the groups
+  const double dim = static_cast<double>(a.head_dim);
+  const double q_width = static_cast<double>(a.heads) * dim / t, kv_width = kv * dim / t;
+  b.linear("qkv", n, q_width * (a.output_gate ? 2 : 1) + 2 * kv_width, h);
+  if (a.qk_norm)
+    b.elementwise("qk_norm", 4 * n * (q_width + kv_width), 8 * n * (q_width + kv_width), 2, 4);
+  if (!b.model.rope.none)
+    b.elementwise("rope", 4 * n * (q_width + kv_width), 4 * n * (q_width + kv_width), 2, 2);
+}
+
+void mla_projections(Builder& b) {
+  const model::Attention& a = b.model.attention;
+  const double n = b.shape.tokens, nl = b.shape.local_tokens,
+               h = static_cast<double>(b.model.hidden);
+  const double heads = static_cast<double>(a.heads) / b.shape.tp;
+  const double ql = static_cast<double>(a.q_lora_rank), kl = static_cast<double>(a.kv_lora_rank);
+  const double nope = static_cast<double>(a.qk_nope_dim), rope = static_cast<double>(a.qk_rope_dim);
+  const double v = static_cast<double>(a.v_dim);
+  if (ql > 0) {
+    b.linear("q_down", nl, ql, h);
+    b.elementwise("q_latent_norm", 4 * nl * ql, 8 * nl * ql);
+  }
+  b.linear("kv_down", nl, kl + rope, h);
+  b.elementwise("kv_latent_norm", 4 * nl * kl, 8 * nl * kl);
+  b.modules({Recompute::mla_up_proj, Recompute::full});
+  b.linear("q_up", n, heads * (nope + rope), ql > 0 ? ql : h);
+  b.linear("kv_up", n, heads * (nope + v), kl);
+  // Rotary on the rope part, then q and k are written as whole heads (concatenation).
+  const double written = heads * (2 * nope + 3 * rope + v);
+  b.elementwise("mla_rope_concat", 4 * n * written, 4 * n * written, 4, 4);
+  b.modules({Recompute::full});
+}
+
+void context_exchange(Builder& b, bool before) {
+  const model::Attention& a = b.model.attention;
+  const layout::Layout& l = b.job.layout;
+  const int ranks = l.sequence_ranks();
+  if (ranks <= 1) return;
+  const double n = b.shape.tokens, t = b.shape.tp;
+  const double kv_heads = a.kind == model::AttentionKind::mla
+                              ? static_cast<double>(a.heads)
+                              : std::max(static_cast<double>(a.kv_heads), t);
+  const double q = 2 * n * static_cast<double>(a.heads * a.qk_dim()) / t;
+  const double kv = 2 * n * kv_heads * static_cast<double>(a.qk_dim() + a.value_dim()) / t;
+  const double out = 2 * n * static_cast<double>(a.heads * a.value_dim()) / t;
+  const int domains = b.shape.cp_domains;
+  const CpComm comm = l.ulysses_sp > 1 ? CpComm::a2a : b.techniques.cp_comm;
+  if (comm == CpComm::a2a || comm == CpComm::a2a_p2p) {
+    const double bytes = before ? q + kv : out;
+    b.collective("sequence_to_heads", Pass::forward, Family::cp_comm,
+                 hardware::Collective::all_to_all, bytes, ranks, domains);
+    b.collective("sequence_to_heads", Pass::dgrad, Family::cp_comm,
+                 hardware::Collective::all_to_all, bytes, ranks, domains);
+  } else if (before && comm == CpComm::p2p) {
+    b.collective("kv_ring", Pass::forward, Family::cp_comm, hardware::Collective::send_recv, kv,
+                 ranks, domains, ranks - 1);
+    b.collective("kv_ring", Pass::dgrad, Family::cp_comm, hardware::Collective::send_recv, 2 * kv,
+                 ranks, domains, ranks - 1);
+  } else if (before) {
+    b.collective("kv_gather", Pass::forward, Family::cp_comm, hardware::Collective::all_gather,
+                 kv * ranks, ranks, domains);
+    b.collective("kv_gather", Pass::dgrad, Family::cp_comm, hardware::Collective::reduce_scatter,
+                 kv * ranks, ranks, domains);
+  }
+}
+
+void core_attention(Builder& b, bool windowed) {
+  const model::Attention& a = b.model.attention;
+  const double s = static_cast<double>(b.job.training.sequence_length);
+  const double keys =
+      model::mean_causal_keys(b.job.training.sequence_length, windowed ? a.window : 0);
+  const double heads = static_cast<double>(a.heads) / b.shape.tp;
+  const double qk = static_cast<double>(a.qk_dim()), v = static_cast<double>(a.value_dim());
+  Operator op;
+  op.name = "core_attention";
+  op.family = Family::attention;
+  op.dtype = b.techniques.has(job::Fusion::fp8_attention) ? hardware::Dtype::fp8_tensor
+                                                          : hardware::Dtype::bf16;
+  op.m = windowed && a.window > 0 ? std::min(s, static_cast<double>(a.window)) : s;
+  op.n = qk;
+  op.k = heads * static_cast<double>(b.job.training.micro_batch_size);
+  op.flops = 2 * b.shape.tokens * heads * keys * (qk + v);
+  op.kernels = 1;
+  op.host_ops = counts::kAttentionHost;
+  op.gemm_pass = hardware::GemmPass::forward;
+  b.modules({Recompute::core_attn, Recompute::full});
+  b.add(op, Pass::forward);
+  op.flops = 2 * b.shape.tokens * heads * keys * (3 * qk + 2 * v);
+  op.kernels = 3;  // row sums, main, dQ conversion
+  op.host_ops = counts::kAttentionHostBackward;
+  op.gemm_pass = hardware::GemmPass::dgrad;
+  b.add(op, Pass::dgrad);
+  b.modules({Recompute::full});
+}
+
+}  // namespace
+
+void build_attention(Builder& b, bool moe, bool windowed) {
+  const model::Attention& a = b.model.attention;
+  const double nl = b.shape.local_tokens, h = static_cast<double>(b.model.hidden);
+  const bool mla = a.kind == model::AttentionKind::mla;
+  b.segment(Segment::attention);
+  b.scope(job::GraphScope::attn);
+  // The input norm is its own module only with MLA; elsewhere it is fused with the projection and
+  // never rebuilt alone.
+  if (mla)
+    b.modules({Recompute::layernorm, Recompute::full});
+  else
+    b.modules({Recompute::full});
+  b.elementwise("input_norm", 4 * nl * h, 8 * nl * h);
+  b.modules({Recompute::full});
+  if (!mla) tensor_parallel_enter(b, "attention_gather");
+  if (mla)
+    mla_projections(b);
+  else
+    gqa_projections(b);
+  context_exchange(b, true);
+  core_attention(b, windowed);
+  context_exchange(b, false);
+  const double out_width = static_cast<double>(a.heads * a.value_dim()) / b.shape.tp;
+  if (a.output_gate)
+    b.elementwise("output_gate", 6 * b.shape.tokens * out_width, 10 * b.shape.tokens * out_width);
+  b.linear("output_projection", b.shape.tokens, h, out_width);
+  tensor_parallel_leave(b, "attention_scatter");
+  if (b.model.post_norms) b.elementwise("post_attention_norm", 4 * nl * h, 8 * nl * h);
+  b.elementwise("attention_residual", 6 * nl * h, 6 * nl * h);
+  if (moe)
+    b.modules({Recompute::layernorm, Recompute::moe, Recompute::full});
+  else
+    b.modules({Recompute::full});
+  b.elementwise("pre_ffn_norm", 4 * nl * h, 8 * nl * h);
+  b.modules({Recompute::full});
+  b.no_scope();
+}
+
+void build_dense_ffn(Builder& b) {
+  const double n = b.shape.tokens, nl = b.shape.local_tokens,
+               h = static_cast<double>(b.model.hidden);
+  const double f = static_cast<double>(b.model.dense_ffn) / b.shape.tp;
+  const bool gated = model::is_gated(b.model.activation);
+  b.segment(Segment::experts);
+  b.scope(job::GraphScope::mlp);
+  b.modules({Recompute::mlp, Recompute::full});
+  tensor_parallel_enter(b, "ffn_gather");
+  b.linear("fc1", n, gated ? 2 * f : f, h);
+  b.elementwise("activation", n * f * (gated ? 6 : 4), n * f * (gated ? 10 : 6));
+  b.linear("fc2", n, h, f);
+  tensor_parallel_leave(b, "ffn_scatter");
+  b.modules({Recompute::full});
+  if (b.model.post_norms) b.elementwise("post_ffn_norm", 4 * nl * h, 8 * nl * h);
+  b.elementwise("ffn_residual", 6 * nl * h, 6 * nl * h);
+  b.no_scope();
+}
+
+}  // namespace trifold::layer

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How many kernels and host operations a framework call takes. Counted from what Megatron-LM with
+// Transformer Engine does for each module, not fitted; the cost of one is a profile constant
+// (kernel_gap_s, host_op_s). Published anchors (arXiv:2603.07685): the router with its
+// preprocessing launches 72 kernels, 31 with router fusion, 17 with DeepEP too.
+//
+// A "host operation" is one framework call on the critical thread (a PyTorch operator, an autograd
+// node, a library launch): about 6-12 us. A Transformer Engine linear does about eight before its
+// GEMM starts (module hooks, workspace, tensor preparation, autograd); in low precision its
+// quantisers add calls.
+
+#include "hardware/cluster.h"
+
+namespace trifold::layer::counts {
+
+inline constexpr float kLinearHost = 8, kLinearHostBackward = 10;
+inline constexpr float kElementwiseHost = 2, kElementwiseHostBackward = 3;
+inline constexpr float kAttentionHost = 14, kAttentionHostBackward = 10;
+inline constexpr float kCollectiveHost = 4;
+
+// Router and dispatch preprocessing, forward; backward launches about as many again.
+inline constexpr float kRouterKernels = 72, kRouterKernelsFused = 31, kRouterKernelsFlex = 17;
+
+// Dispatch: autograd function, buffer set-up, launches; the all-to-all path also copies counts to
+// the host and waits.
+inline constexpr float kAllToAllHost = 24, kFlexHost = 12;
+
+// Grouped linear: one GEMM launch an expert (multi-stream cuBLAS), each with descriptor set-up.
+inline constexpr float kExpertGemmHost = 1.5f;
+
+// Quantise calls: kernels and host operations per tensor. Block formats swizzle scales for the
+// tensor cores as well.
+constexpr float quantize_kernels(hardware::Dtype d) {
+  switch (d) {
+    case hardware::Dtype::fp8_tensor:
+      return 2;  // amax, cast
+    case hardware::Dtype::fp8_block:
+      return 1;
+    case hardware::Dtype::mxfp8:
+      return 2;  // cast, scale swizzle
+    case hardware::Dtype::nvfp4:
+      return 4;  // amax, Hadamard, cast, swizzle
+    default:
+      return 0;
+  }
+}
+constexpr float quantize_host(hardware::Dtype d) { return 1.5f * quantize_kernels(d); }
+
+// HBM bytes per element of a quantise pass that writes the row-wise and the column-wise copy.
+// Source: modelling.md 3.
+constexpr double quantize_bytes(hardware::Dtype d, hardware::GpuArch arch) {
+  switch (d) {
+    case hardware::Dtype::fp8_tensor:
+      return arch == hardware::GpuArch::hopper ? 6.0 : 5.0;
+    case hardware::Dtype::fp8_block:
+    case hardware::Dtype::mxfp8:
+      return 4.06;
+    case hardware::Dtype::nvfp4:
+      return 5.1;
+    default:
+      return 0.0;
+  }
+}
+
+}  // namespace trifold::layer::counts
