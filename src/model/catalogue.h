@@ -25,6 +25,9 @@ struct ImportNote {
 Result<Model> import_hf_config(const Json& config, const std::string& file,
                                std::vector<ImportNote>* notes = nullptr);
 
+// A config.json as Python writes them: Infinity and NaN are read as null.
+Result<Json> read_hf_config(const std::string& path);
+
 // A catalogue name, or a path to a config.json.
 Result<Model> load_model(const std::string& name_or_path, const std::string& data_dir);
 

@@ -50,7 +50,8 @@ struct Attention {
   std::int64_t qk_rope_dim = 0;   // mla: rotary part, one key shared by all heads
   std::int64_t v_dim = 0;         // mla: v head width
   std::int64_t window = 0;        // tokens seen by windowed layers (causal); 0: no windowed layer
-  bool qk_norm = false;           // per-head norm of q and k (gqa)
+  bool chunked = false;  // windowed layers see their own chunk of `window` tokens only (Llama-4)
+  bool qk_norm = false;  // per-head norm of q and k (gqa)
   bool qkv_bias = false;
   bool output_bias = false;
   bool output_gate = false;
@@ -60,6 +61,8 @@ struct Attention {
     return kind == AttentionKind::mla ? qk_nope_dim + qk_rope_dim : head_dim;
   }
   std::int64_t value_dim() const { return kind == AttentionKind::mla ? v_dim : head_dim; }
+
+  bool operator==(const Attention&) const = default;
 };
 
 struct Moe {
@@ -76,18 +79,22 @@ struct Moe {
   bool normalize_top_k = true;  // softmax after top-k (no pre-softmax) when true
   double aux_loss = 0.0;
   bool group_limited() const { return groups > 1 && top_groups < groups; }
+
+  bool operator==(const Moe&) const = default;
 };
 
 struct Rope {
   double base = 10000.0;
   double percent = 1.0;  // share of the head that is rotated
-  std::string scaling;   // "", "yarn", "llama3", "linear"
+  std::string scaling;   // "", "yarn", "llama3", "linear", or another library's word ("longrope")
   double factor = 1.0;
   double original_max_position = 0;
   double beta_fast = 32, beta_slow = 1;
   double mscale = 1.0, mscale_all_dim = 0.0;
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
-  bool none = false;                                     // no rotary embedding (learned positions)
+  bool none = false;  // no rotary embedding: learned positions, max_position of them
+
+  bool operator==(const Rope&) const = default;
 };
 
 // What one layer is made of. A model has at most four kinds; `LayerKind` is their index.
@@ -130,6 +137,8 @@ struct Model {
   std::int64_t dense_layers() const;
   std::int64_t dense_prefix() const;  // leading dense layers
   LayerKind mtp_kind() const { return layers.back(); }
+
+  bool operator==(const Model&) const = default;
 };
 
 }  // namespace trifold::model

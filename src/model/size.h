@@ -11,7 +11,8 @@
 
 namespace trifold::model {
 
-// Elements. "norms" covers every normalisation vector of the block, attention's included.
+// Elements. "norms" covers the vectors of the block's own norms (those of q, k and the MLA latents
+// count with attention).
 struct LayerParameters {
   std::int64_t attention = 0;  // projections and their biases, MLA latents' norms, q/k norms, sinks
   std::int64_t norms = 0;
@@ -27,8 +28,8 @@ struct LayerParameters {
 };
 
 struct Parameters {
-  std::int64_t embedding = 0;
-  std::int64_t head = 0;  // 0 when tied
+  std::int64_t embedding = 0;  // learned positions included
+  std::int64_t head = 0;       // 0 when tied
   std::int64_t final_norm = 0;
   std::int64_t attention = 0, norms = 0, dense_ffn = 0, router = 0, experts = 0,
                shared = 0;  // decoder layers
@@ -40,6 +41,9 @@ struct Parameters {
            shared;
   }
   std::int64_t active() const { return total() - experts + expert_active; }
+  // gpt-oss and others leave the input embedding out of the active count: a lookup multiplies
+  // nothing.
+  std::int64_t active_without_embedding() const { return active() - embedding; }
 };
 
 LayerParameters layer_parameters(const Model& model, LayerKind kind);
@@ -59,5 +63,8 @@ double train_flops_per_token(const Model& model, std::int64_t sequence_length, s
 // Mean number of keys a query sees under a causal mask, with an optional window: (s+1)/2 is counted
 // as s/2 (the published convention); a window W gives W - W(W-1)/(2s).
 double mean_causal_keys(std::int64_t sequence_length, std::int64_t window);
+
+// The same for a layer of a model: its window, or its chunk (a query sees its own chunk only: C/2).
+double mean_keys(const Attention& attention, bool windowed, std::int64_t sequence_length);
 
 }  // namespace trifold::model
