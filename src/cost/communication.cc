@@ -68,10 +68,16 @@ Price Pricer::collective(const layer::Operator& op) const {
   return {collective_seconds(op.collective, span, op.bytes), Basis::scaled, 0.15};
 }
 
+int Pricer::dispatcher_sms(const job::Techniques& techniques) const {
+  return techniques.dispatcher_sms > 0
+             ? techniques.dispatcher_sms
+             : dispatchers_[static_cast<std::size_t>(techniques.dispatcher)].default_sms;
+}
+
 Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniques) const {
   const hardware::DispatcherRate& rate =
       dispatchers_[static_cast<std::size_t>(techniques.dispatcher)];
-  const int sms = techniques.dispatcher_sms > 0 ? techniques.dispatcher_sms : rate.default_sms;
+  const int sms = dispatcher_sms(techniques);
   double up = cluster_->scaleup_bandwidth.value() * rate.scaleup_efficiency;
   if (rate.bytes_per_s_per_sm > 0 && sms > 0) up = std::min(up, rate.bytes_per_s_per_sm * sms);
   const double out = cluster_->scaleout_bandwidth.value() * rate.scaleout_efficiency;

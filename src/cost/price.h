@@ -69,6 +69,8 @@ class Pricer {
                             double bytes) const;
   double send_recv_seconds(bool crosses_domains, double bytes) const;
   double memory_seconds(double bytes) const;  // streaming through HBM
+  int dispatcher_sms(
+      const job::Techniques& techniques) const;  // as stated, or the dispatcher's default
 
   const Constants& constants() const { return constants_; }
   const hardware::Profile& profile() const { return *profile_; }

@@ -5,20 +5,17 @@
 // The parts of `Time` sum to the step time.
 
 #include <array>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "cost/price.h"
+#include "estimate/stage_time.h"
 #include "job/job.h"
 #include "layout/pipeline.h"
 #include "memory/memory.h"
 
 namespace trifold::estimate {
-
-enum class Comm : std::uint8_t { ep, tp, cp, pp, dp };
-inline constexpr int kComms = 5;
-inline constexpr const char* kCommNames[kComms] = {"ep", "tp", "cp", "pp", "dp"};
 
 struct Communication {
   double total_s = 0;    // on the slowest stage, over the step, as if nothing overlapped
@@ -29,7 +26,7 @@ struct Time {
   double compute = 0;  // seconds of useful kernels on the slowest stage
   double recompute = 0;
   double bubble = 0;
-  double host = 0;  // waiting for the host to launch
+  double host = 0;  // waiting for the host to launch, or for copies to host memory
   double optimizer = 0;
   std::array<double, kComms> exposed{};
   double sum() const {
@@ -45,7 +42,7 @@ struct Estimate {
   double sigma = 0;              // one-sigma relative error of the step time
   double tokens_per_s_per_gpu = 0;
   double tflops_per_gpu = 0;  // model FLOPs, Megatron's formula (causal half)
-  double mfu = 0;  // of the bf16 peak... of the dense peak of the precision's GEMM format
+  double mfu = 0;             // of the dense BF16 peak, whatever the precision
   Time time;
   std::array<Communication, kComms> communication{};
   std::array<double, 4> basis_share{};  // of predicted time, by hardware::Basis
@@ -56,19 +53,24 @@ struct Estimate {
 // thread.
 class Estimator {
  public:
-  Estimator(const hardware::Cluster& cluster, const hardware::Profile& profile);
-  // The Job must be legal (job/legality.h) and `pipeline` its cut.
+  Estimator(const hardware::Cluster& cluster, const hardware::Profile& profile)
+      : pricer_(cluster, profile) {}
+  // The Job must be legal (job/legality.h), on this cluster, and `pipeline` its cut.
   void evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
+  // Step time alone (memory untouched).
+  void evaluate_time(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
   cost::Pricer& pricer() { return pricer_; }
 
  private:
   cost::Pricer pricer_;
-  double flops_key_ = 0;
+  std::vector<StageTime> stages_;
+  BlockTimes blocks_;
 };
 
-// Loads the profile, checks legality, cuts the pipeline and evaluates: for callers with one Job.
+// Loads the profile, cuts the pipeline and evaluates: for callers with one Job. An illegal Job is
+// an error that explains.
 Result<Estimate> estimate_job(const job::Job& job, const std::string& data_dir);
 
-Json to_json(const Estimate& estimate);
+Json to_json(const Estimate& estimate, const job::Job& job);
 
 }  // namespace trifold::estimate

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A layer's forward and backward, un-overlapped and merged.
+//
+// Un-overlapped: compute + exposed communication, then the host: a pass takes (G^4 + H^4)^(1/4) of
+// the device time G and the host time H (the one that is longer, with a soft corner; the exponent
+// does not matter: modelling.md 3). TP collectives under `tp_comm`, and the CP ring under
+// attention, show a fraction; the rest hides. A shared expert on its own stream (`shared_expert`)
+// hides dispatch and combine behind its compute.
+//
+// Merged forward-backward (`ep_a2a`, megatron.md 4.4): C.bwd | A.fwd, D.fwd | X.bwd, D.bwd | (W) +
+// X.fwd, C.fwd | A.bwd. A pair of compute g and communication c takes g + min(g, c) x (SMs lent /
+// SMs) + leak x min(g, c) + max(0, c - g). MegaScale's operators (`inter_op`, `intra_op`,
+// arXiv:2505.11432) overlap inside one micro-batch: `inter_op` hides dispatch and context exchange
+// behind independent GEMMs, `intra_op` fuses them tile by tile, which leaves max(compute, comm) and
+// a tile's tail.
+
+#include "estimate/stage_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layer/expert_load.h"
+#include "layer/shape.h"
+
+namespace trifold::estimate {
+
+using job::Overlap;
+using layer::Family;
+using layer::Pass;
+using layer::Segment;
+
+Duration& Duration::operator+=(const Duration& o) {
+  compute += o.compute;
+  recompute += o.recompute;
+  host += o.host;
+  for (int i = 0; i < kComms; ++i)
+    exposed[static_cast<std::size_t>(i)] += o.exposed[static_cast<std::size_t>(i)];
+  return *this;
+}
+
+Duration Duration::scaled(double f) const {
+  Duration d = *this;
+  d.compute *= f, d.recompute *= f, d.host *= f;
+  for (double& e : d.exposed) e *= f;
+  return d;
+}
+
+namespace {
+
+constexpr auto index(Comm c) { return static_cast<std::size_t>(c); }
+constexpr auto index(Segment s) { return static_cast<std::size_t>(s); }
+constexpr auto index(Pass p) { return static_cast<std::size_t>(p); }
+constexpr auto index(Family f) { return static_cast<std::size_t>(f); }
+
+// Share of a fused tile pipeline that stays exposed (prologue and epilogue tiles).
+constexpr double kTileTail = 0.1;
+
+double soft_max(double device, double host) {
+  if (host <= 0) return device;
+  const double d2 = device * device, h2 = host * host;
+  return std::sqrt(std::sqrt(d2 * d2 + h2 * h2));
+}
+
+void wait_for_host(Duration& d, double host) {
+  const double device = d.sum();
+  d.host += soft_max(device, host) - device;
+}
+
+struct Context {
+  const job::Techniques& techniques;
+  const cost::BlockCost& cost;
+  const cost::Constants& constants;
+
+  double compute(Segment s, Pass p) const { return cost.compute[index(s)][index(p)]; }
+  double family(Segment s, Pass p, Family f) const {
+    return cost.seconds[index(s)][index(p)][index(f)];
+  }
+  double comm(Pass p, Family f) const { return cost.family(p, f); }
+  bool has(Overlap o) const { return techniques.has(o); }
+};
+
+double exposed_tp(const Context& c, Pass pass) {
+  double factor = c.has(Overlap::tp_comm) ? c.constants.tp_overlap_exposed : 1.0;
+  if (c.has(Overlap::intra_op)) factor = std::min(factor, kTileTail);
+  return c.comm(pass, Family::tp_comm) * factor;
+}
+
+// The ring runs beside the attention of the block it feeds; an all-to-all or gather stands before
+// it.
+double exposed_cp(const Context& c, const job::Job& job, Pass pass) {
+  const double total = c.comm(pass, Family::cp_comm);
+  if (total <= 0) return 0;
+  if (c.has(Overlap::intra_op)) return total * kTileTail;
+  if (job.layout.ulysses_sp > 1 || job.techniques.cp_comm != job::CpComm::p2p) return total;
+  const double attention = c.family(Segment::attention, pass, Family::attention);
+  return std::max(0.0, total - attention) +
+         c.constants.cp_overlap_exposed * std::min(total, attention);
+}
+
+double exposed_ep(const Context& c, Pass pass) {
+  const double total = c.comm(pass, Family::ep_comm);
+  if (c.has(Overlap::intra_op)) {
+    const double experts = c.compute(Segment::experts, pass);
+    return std::max(0.0, total - experts) + kTileTail * std::min(total, experts);
+  }
+  double cover = 0;
+  if (c.has(Overlap::shared_expert)) cover = c.compute(Segment::shared, pass);
+  // inter_op: gathers and scatters run under the independent GEMMs of the other branch (shared
+  // expert, weight gradients).
+  if (c.has(Overlap::inter_op))
+    cover += c.compute(Segment::experts, pass) * 0.5 + c.compute(Segment::shared, pass);
+  return std::max(0.0, total - cover);
+}
+
+Duration direction(const Context& c, const job::Job& job, bool backward) {
+  Duration d;
+  if (!backward) {
+    d.compute = c.cost.compute_of(Pass::forward);
+    d.exposed[index(Comm::tp)] = exposed_tp(c, Pass::forward);
+    d.exposed[index(Comm::cp)] = exposed_cp(c, job, Pass::forward);
+    d.exposed[index(Comm::ep)] = exposed_ep(c, Pass::forward);
+    wait_for_host(d, c.cost.host_s[index(Pass::forward)]);
+    return d;
+  }
+  d.compute = c.cost.compute_of(Pass::dgrad) + c.cost.compute_of(Pass::wgrad);
+  d.recompute = c.cost.compute_of(Pass::recompute);
+  // The gather that re-reads a saved input for the weight gradient runs under the data gradient.
+  const double regather = c.comm(Pass::wgrad, Family::tp_comm) * c.constants.tp_overlap_exposed;
+  d.exposed[index(Comm::tp)] =
+      exposed_tp(c, Pass::dgrad) + regather + exposed_tp(c, Pass::recompute);
+  d.exposed[index(Comm::cp)] =
+      exposed_cp(c, job, Pass::dgrad) + exposed_cp(c, job, Pass::recompute);
+  d.exposed[index(Comm::ep)] =
+      exposed_ep(c, Pass::dgrad) + c.comm(Pass::recompute, Family::ep_comm);
+  wait_for_host(d, c.cost.host_s[index(Pass::dgrad)] + c.cost.host_s[index(Pass::recompute)]);
+  return d;
+}
+
+// One forward beside one backward of the same kind of layer.
+Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
+  const double comm_f_d = c.family(Segment::dispatch, Pass::forward, Family::ep_comm);
+  const double comm_f_c = c.family(Segment::combine, Pass::forward, Family::ep_comm);
+  const double comm_b_d = c.family(Segment::dispatch, Pass::dgrad, Family::ep_comm);
+  const double comm_b_c = c.family(Segment::combine, Pass::dgrad, Family::ep_comm);
+  const double total = comm_f_d + comm_f_c + comm_b_d + comm_b_c;
+  Duration d = alone.forward;
+  d += alone.backward;
+  if (total <= 0) return d;
+  const bool delayed = c.has(Overlap::delay_wgrad);
+  const auto segment = [&](Segment s, Pass p) { return c.compute(s, p); };
+  const double a_f = segment(Segment::attention, Pass::forward);
+  const double x_f =
+      segment(Segment::experts, Pass::forward) + segment(Segment::shared, Pass::forward);
+  const double x_dgrad = segment(Segment::experts, Pass::dgrad) +
+                         segment(Segment::shared, Pass::dgrad) +
+                         segment(Segment::experts, Pass::recompute);
+  const double x_wgrad =
+      segment(Segment::experts, Pass::wgrad) + segment(Segment::shared, Pass::wgrad);
+  const double a_b = segment(Segment::attention, Pass::dgrad) +
+                     segment(Segment::attention, Pass::recompute) +
+                     (delayed ? 0.0 : segment(Segment::attention, Pass::wgrad));
+  const double pairs[4][2] = {{comm_b_c, a_f},
+                              {comm_f_d, delayed ? x_dgrad : x_dgrad + x_wgrad},
+                              {comm_b_d, delayed ? x_wgrad + x_f : x_f},
+                              {comm_f_c, a_b}};
+  const bool full_graph = c.techniques.has(job::GraphScope::full_iteration);
+  const double leak = full_graph ? c.constants.overlap_leak_graph : c.constants.overlap_leak;
+  double exposed = c.comm(Pass::recompute, Family::ep_comm);
+  double slowdown = 0;
+  for (const auto& [comm, compute] : pairs) {
+    const double both = std::min(comm, compute);
+    exposed += std::max(0.0, comm - compute) + leak * both;
+    slowdown += both * sm_share;
+  }
+  Duration m;
+  m.compute = alone.forward.compute + alone.backward.compute + slowdown;
+  m.recompute = alone.backward.recompute;
+  for (int i = 0; i < kComms; ++i)
+    m.exposed[static_cast<std::size_t>(i)] = d.exposed[static_cast<std::size_t>(i)];
+  m.exposed[index(Comm::ep)] = exposed;
+  double host = c.cost.host_s[index(Pass::forward)] + c.cost.host_s[index(Pass::dgrad)] +
+                c.cost.host_s[index(Pass::recompute)];
+  if (!full_graph) host *= c.constants.host_overlap_factor;
+  wait_for_host(m, host);
+  return m;
+}
+
+// Offloaded activations travel to the host in forward and back in backward, under compute; what
+// does not fit shows.
+void offload(const job::Job& job, const cost::Pricer& pricer, int layers, LayerTime& work) {
+  const job::Offload& o = job.techniques.offload;
+  if (o.activation_modules.empty() && o.activation_layers == 0) return;
+  const layer::Shape shape = layer::shape_of(job);
+  const double rows = layer::expert_load(job).max_tokens_per_rank;
+  const double h = static_cast<double>(job.model.hidden);
+  const double f =
+      static_cast<double>(job.model.is_moe() ? job.model.moe.expert_ffn : job.model.dense_ffn) /
+      (job.model.is_moe() ? job.layout.etp : job.layout.tp);
+  double bytes = 0;
+  if (o.activation_modules.contains(job::OffloadModule::expert_fc1)) bytes += 2 * rows * h;
+  if (o.activation_modules.contains(job::OffloadModule::moe_act)) bytes += 2 * rows * 2 * f;
+  if (o.activation_modules.contains(job::OffloadModule::fused_group_mlp))
+    bytes += 2 * rows * (h + 3 * f);
+  if (o.activation_modules.contains(job::OffloadModule::core_attn))
+    bytes += 2 * shape.tokens * h / shape.tp;
+  bytes *= layers * o.fraction;
+  if (o.activation_layers > 0)
+    bytes += std::min(layers, o.activation_layers) * 34 * shape.local_tokens * h;
+  const double copy =
+      bytes / (pricer.cluster().host_bandwidth.value() * pricer.constants().host_link_efficiency);
+  const double wait_forward = std::max(0.0, copy - work.forward.sum());
+  const double wait_backward = std::max(0.0, copy - work.backward.sum());
+  work.forward.host += wait_forward;
+  work.backward.host += wait_backward;
+  work.pair.host += wait_forward + wait_backward;
+}
+
+}  // namespace
+
+LayerTime layer_time(const job::Job& job, const cost::BlockCost& cost,
+                     const cost::Constants& constants, double sm_share) {
+  const Context c{job.techniques, cost, constants};
+  LayerTime t;
+  t.forward = direction(c, job, false);
+  t.backward = direction(c, job, true);
+  for (Pass p : {Pass::forward, Pass::dgrad, Pass::wgrad, Pass::recompute}) {
+    t.total_comm[index(Comm::tp)] += c.comm(p, Family::tp_comm);
+    t.total_comm[index(Comm::cp)] += c.comm(p, Family::cp_comm);
+    t.total_comm[index(Comm::ep)] += c.comm(p, Family::ep_comm);
+  }
+  const bool merges = c.has(Overlap::ep_a2a);
+  t.pair = merges ? merged(c, t, sm_share) : t.forward;
+  if (!merges) t.pair += t.backward;
+  return t;
+}
+
+void BlockTimes::reset(const job::Job& job, cost::Pricer& pricer) {
+  job_ = &job;
+  pricer_ = &pricer;
+  key_ = layer::job_key(job);
+  sm_share_ = static_cast<double>(pricer.dispatcher_sms(job.techniques)) / pricer.cluster().gpu.sms;
+  for (Entry& entry : entries_) entry.cost = nullptr;
+}
+
+const BlockTimes::Entry& BlockTimes::get(layer::BlockRole role, model::LayerKind kind) {
+  const int slot = role == layer::BlockRole::layer
+                       ? kind.index()
+                       : model::kLayerKinds - 1 + static_cast<int>(role);
+  Entry& entry = entries_[static_cast<std::size_t>(slot)];
+  if (entry.cost == nullptr) {
+    entry.cost = &pricer_->block(*job_, key_, role, kind);
+    entry.time = layer_time(*job_, *entry.cost, pricer_->constants(), sm_share_);
+  }
+  return entry;
+}
+
+void stage_time(const job::Job& job, const layout::Pipeline& pipeline, int stage,
+                const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out) {
+  out = StageTime{};
+  double wgrad = 0;
+  const auto add = [&](layer::BlockRole role, model::LayerKind kind, double times) {
+    if (times <= 0) return;
+    const BlockTimes::Entry& block = blocks.get(role, kind);
+    out.work.forward += block.time.forward.scaled(times);
+    out.work.backward += block.time.backward.scaled(times);
+    out.work.pair += block.time.pair.scaled(times);
+    for (std::size_t i = 0; i < kComms; ++i)
+      out.work.total_comm[i] += block.time.total_comm[i] * times;
+    for (std::size_t i = 0; i < 4; ++i)
+      out.basis_seconds[i] += block.cost->basis_seconds[i] * times;
+    out.variance += block.cost->variance * times * times;
+    wgrad += block.cost->compute_of(Pass::wgrad) * times;
+  };
+  std::array<int, model::kLayerKinds> layers{};
+  int embeddings = 0, heads = 0, mtp = 0, decoder_layers = 0;
+  for (int k = 0; k < pipeline.vpp; ++k) {
+    const layout::Chunk& chunk = pipeline.at(stage, k);
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i] += chunk.of_kind[i];
+    decoder_layers += chunk.layers;
+    embeddings += chunk.embedding;
+    mtp += chunk.mtp;
+    if (chunk.loss) heads += 1 + static_cast<int>(job.model.mtp_layers);
+  }
+  layers[static_cast<std::size_t>(job.model.mtp_kind().index())] += mtp;
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    add(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)), layers[i]);
+  add(layer::BlockRole::embedding, {}, embeddings);
+  add(layer::BlockRole::mtp_projection, {}, mtp);
+  add(layer::BlockRole::head, {}, heads);
+  offload(job, pricer, decoder_layers, out.work);
+  out.forward_chunk = out.work.forward.sum() / pipeline.vpp;
+  out.backward_chunk = out.work.backward.sum() / pipeline.vpp;
+  out.wgrad_chunk = wgrad / pipeline.vpp;
+}
+
+}  // namespace trifold::estimate
