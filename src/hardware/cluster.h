@@ -66,6 +66,9 @@ struct Cluster {
 
 Result<Cluster> load_cluster(const std::string& name_or_path, const std::string& data_dir);
 Result<Cluster> read_cluster(const Json& json, const std::string& file);
+// The same, and "base": "<catalogue name>" may give every field that the file does not override.
+Result<Cluster> read_cluster(const Json& json, const std::string& file,
+                             const std::string& data_dir);
 Json to_json(const Cluster& cluster);
 std::vector<std::string> list_clusters(const std::string& data_dir);
 // Any field by its JSON key, e.g. {"scaleout_bytes_per_s": 1e11, "gpus_used_per_domain": 72}.

@@ -27,6 +27,7 @@ namespace {
 const std::vector<ConstantSpec> kConstants = {
     // clang-format off
     {"kernel_gap_s", "s", 2.5e-6, 1e-6, 6e-6, "device time between dependent kernels"},
+    {"kernel_gap_graph_s", "s", 1.2e-6, 0.5e-6, 3e-6, "the same inside a CUDA graph"},
     {"host_op_s", "s", 8e-6, 4e-6, 15e-6, "host time of one host operation"},
     {"host_op_unbound_factor", "1", 1.5, 1, 2.5, "host time multiplier of a process not bound to its CPUs"},
     {"host_overlap_factor", "1", 1.5, 1, 2, "host time multiplier of merged forward-backward"},
@@ -34,6 +35,7 @@ const std::vector<ConstantSpec> kConstants = {
     {"quantize_efficiency", "1", 0.5, 0.3, 0.9, "HBM rate of quantise and transpose passes, of the datasheet"},
     {"gemm_sustained_factor", "1", 1.0, 0.8, 1.3, "GEMM time multiplier at sustained, power-limited clocks"},
     {"attention_sustained_factor", "1", 1.0, 0.8, 1.3, "attention time multiplier at sustained clocks"},
+    {"fp8_attention_factor", "1", 0.75, 0.5, 1, "FP8 attention time over BF16 attention time"},
     {"low_precision_factor", "1", 1.0, 0.5, 1.3, "GEMM time multiplier of formats narrower than FP8"},
     {"scaleout_efficiency", "1", 0.90, 0.7, 0.97, "share of the NIC rate that large messages reach"},
     {"scaleout_latency_s", "s", 15e-6, 5e-6, 60e-6, "one message step between nodes"},

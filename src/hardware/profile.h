@@ -133,6 +133,8 @@ struct Profile {
 };
 
 Result<Profile> load_profile(const std::string& name_or_path, const std::string& data_dir);
+// The cluster's own; a cluster that names none gets assumed_profile().
+Result<Profile> profile_of(const Cluster& cluster, const std::string& data_dir);
 Result<Profile> read_profile(const Json& json, const std::string& file);
 Json to_json(const Profile& profile);
 std::string dump_profile(const Profile& profile);  // to_json as text, one line a list of numbers

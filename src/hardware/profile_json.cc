@@ -411,6 +411,11 @@ Result<Profile> load_profile(const std::string& name_or_path, const std::string&
   return read_profile(file.json, file.path);
 }
 
+Result<Profile> profile_of(const Cluster& cluster, const std::string& data_dir) {
+  if (cluster.profile.empty()) return assumed_profile(cluster);
+  return load_profile(cluster.profile, data_dir);
+}
+
 std::vector<std::string> list_profiles(const std::string& data_dir) {
   return list_catalogue(data_dir + "/hardware/profiles");
 }
