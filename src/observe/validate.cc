@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "job/legality.h"
+#include "model/size.h"
+
+namespace trifold::observe {
+
+double throughput_ratio(const Observation& o, const estimate::Estimate& e) {
+  const Measured& m = o.measured;
+  const double tokens = e.tokens_per_s_per_gpu;
+  const auto predicted_tflops = [&] {
+    if (o.published_gflop_per_token) return tokens * *o.published_gflop_per_token * 1e-3;
+    const auto convention = o.full_attention ? model::FlopsConvention::full_attention
+                                             : model::FlopsConvention::causal_half;
+    return tokens * 1e-12 *
+           model::train_flops_per_token(o.job.model, o.job.training.sequence_length,
+                                        o.job.layout.tp, convention);
+  };
+  if (o.tokens_rounded && m.tflops_per_gpu) return predicted_tflops() / *m.tflops_per_gpu;
+  if (m.tokens_per_s_per_gpu) return tokens / *m.tokens_per_s_per_gpu;
+  if (m.tflops_per_gpu) return predicted_tflops() / *m.tflops_per_gpu;
+  if (m.mfu_percent) {
+    const double peak =
+        m.mfu_peak_tflops ? *m.mfu_peak_tflops : o.job.cluster.gpu.bf16.value() * 1e-12;
+    return predicted_tflops() / peak / (*m.mfu_percent / 100);
+  }
+  if (m.step_time_s) return *m.step_time_s / e.step_time_s;
+  return NAN;
+}
+
+Row predict(const Observation& o, estimate::Estimator& estimator) {
+  Row row;
+  row.observation = &o;
+  const std::vector<job::Job> jobs = plausible_jobs(o);
+  if (jobs.empty()) {
+    row.reason = "no legal Job: " + job::explain(job::check(o.job, job::Runtime::any));
+    return row;
+  }
+  estimate::Estimate best, current;
+  for (const job::Job& job : jobs) {
+    const Result<layout::Pipeline> pipeline = layout::build_pipeline(job.model, job.layout);
+    if (!pipeline) continue;
+    estimator.evaluate(job, *pipeline, current);
+    const double error = throughput_ratio(o, current) - 1;
+    row.low_error = row.usable ? std::min(row.low_error, error) : error;
+    row.high_error = row.usable ? std::max(row.high_error, error) : error;
+    // People publish the better of their settings: the fastest plausible Job that fits stands for
+    // the record.
+    const bool better =
+        !row.usable || (current.memory.fits() && !best.memory.fits()) ||
+        (current.memory.fits() == best.memory.fits() && current.step_time_s < best.step_time_s);
+    if (better) best = current;
+    row.usable = true;
+  }
+  row.step_time_s = best.step_time_s;
+  row.low_s = best.low_s;
+  row.high_s = best.high_s;
+  row.tokens_per_s_per_gpu = best.tokens_per_s_per_gpu;
+  row.tflops_per_gpu = best.tflops_per_gpu;
+  row.peak_bytes = static_cast<double>(best.memory.peak.value());
+  row.reserved_bytes = static_cast<double>(best.memory.reserved.value());
+  row.headroom_bytes = static_cast<double>(best.memory.headroom.value());
+  const double ratio = throughput_ratio(o, best);
+  row.has_error = std::isfinite(ratio);
+  if (row.has_error) {
+    row.relative_error = ratio - 1;
+    // A throughput ratio of r means that the true step is r times the predicted one.
+    row.in_interval =
+        best.step_time_s * ratio >= best.low_s && best.step_time_s * ratio <= best.high_s;
+  }
+  if (o.measured.allocated_bytes) {
+    row.has_memory_error = true;
+    row.memory_relative_error = row.peak_bytes / *o.measured.allocated_bytes - 1;
+  }
+  return row;
+}
+
+std::vector<Row> predict_all(const std::vector<Observation>& observations,
+                             const ProfileOf& profile_of) {
+  std::map<std::string, std::unique_ptr<estimate::Estimator>> estimators;
+  std::vector<Row> rows;
+  for (const Observation& o : observations) {
+    auto& estimator = estimators[o.job.cluster.name];
+    if (!estimator) {
+      const hardware::Profile* profile = profile_of(o.job.cluster);
+      if (profile == nullptr) continue;
+      estimator = std::make_unique<estimate::Estimator>(o.job.cluster, *profile);
+    }
+    rows.push_back(predict(o, *estimator));
+  }
+  return rows;
+}
+
+std::vector<const Row*> scored(const std::vector<Row>& rows) {
+  std::vector<const Row*> out;
+  for (const Row& row : rows)
+    if (row.usable && row.has_error && row.observation->settings_stated() &&
+        row.observation->ladder.empty())
+      out.push_back(&row);
+  return out;
+}
+
+Summary summarize(const std::vector<const Row*>& rows) {
+  Summary s;
+  std::vector<double> errors;
+  int inside = 0;
+  for (const Row* row : rows) {
+    if (!row->has_error) continue;
+    errors.push_back(std::abs(row->relative_error));
+    s.mean_absolute_error += std::abs(row->relative_error);
+    s.bias += row->relative_error;
+    if (std::abs(row->relative_error) > std::abs(s.worst)) s.worst = row->relative_error;
+    inside += row->in_interval;
+  }
+  s.count = static_cast<int>(errors.size());
+  if (s.count == 0) return s;
+  std::sort(errors.begin(), errors.end());
+  const auto quantile = [&](double q) {
+    const double at = q * static_cast<double>(errors.size() - 1);
+    const auto low = static_cast<std::size_t>(at);
+    const std::size_t high = std::min(low + 1, errors.size() - 1);
+    return errors[low] + (at - static_cast<double>(low)) * (errors[high] - errors[low]);
+  };
+  s.mean_absolute_error /= s.count;
+  s.bias /= s.count;
+  s.median_absolute_error = quantile(0.5);
+  s.p90_absolute_error = quantile(0.9);
+  s.interval_coverage = static_cast<double>(inside) / s.count;
+  return s;
+}
+
+}  // namespace trifold::observe

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Predictions beside published measurements: one row a record, then the error by whatever divides
+// them.
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "estimate/estimate.h"
+#include "observe/observation.h"
+
+namespace trifold::observe {
+
+struct Row {
+  const Observation* observation = nullptr;
+  bool usable = false;  // at least one legal Job
+  std::string reason;   // why not
+  double step_time_s = 0, low_s = 0, high_s = 0;
+  double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0;
+  double peak_bytes = 0, reserved_bytes = 0, headroom_bytes = 0;
+  double relative_error = 0;             // predicted / measured throughput - 1
+  double low_error = 0, high_error = 0;  // over the plausible Jobs of a record with unknown fields
+  bool has_error = false;
+  double memory_relative_error = 0;
+  bool has_memory_error = false;
+  bool in_interval = false;
+};
+
+struct Summary {
+  int count = 0;
+  double mean_absolute_error = 0, median_absolute_error = 0, p90_absolute_error = 0, worst = 0,
+         bias = 0;
+  double interval_coverage = 0;
+};
+
+// Which profile prices a GPU: catalogue by default, or candidates of a fit.
+using ProfileOf = std::function<const hardware::Profile*(const hardware::Cluster&)>;
+
+// Predicted throughput over the measured one, by the figure the record states best (tflops where
+// tokens are rounded).
+double throughput_ratio(const Observation& observation, const estimate::Estimate& estimate);
+
+Row predict(const Observation& observation, estimate::Estimator& estimator);
+std::vector<Row> predict_all(const std::vector<Observation>& observations,
+                             const ProfileOf& profile_of);
+
+Summary summarize(const std::vector<const Row*>& rows);
+// The rows that count in the mean error: settings stated, no ladder, a throughput measured.
+std::vector<const Row*> scored(const std::vector<Row>& rows);
+
+// Records that differ only in layout or technique: would we have picked the winner?
+struct Ranking {
+  int groups = 0, best_found = 0, best_within_3_percent = 0;
+  int pairs = 0, pairs_ordered = 0;        // all pairs
+  int clear_pairs = 0, clear_ordered = 0;  // measured more than 5 % apart
+  double mean_regret = 0, worst_regret = 0;
+};
+Ranking rank(const std::vector<Row>& rows);
+
+Json to_json(const std::vector<Row>& rows, const std::vector<Skipped>& skipped);
+
+}  // namespace trifold::observe

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli.h"
+
+namespace trifold::cli {
+
+void add_verbs(CLI::App& app, Context& context) {
+  add_estimate(app, context);
+  add_list(app, context);
+  add_import(app, context);
+}
+
+}  // namespace trifold::cli
