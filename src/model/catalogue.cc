@@ -74,7 +74,7 @@ Result<Model> load_model(const std::string& name_or_path, const std::string& dat
       return input_error(fmt::format("model '{}' is not in the catalogue: its {} architecture "
                                      "cannot be priced yet",
                                      name_or_path, kind),
-                         {}, suggest(name_or_path, views));
+                         {}, "decoders with full or sliding-window attention can be");
     return input_error(
         fmt::format("model '{}' is not in the catalogue", name_or_path), {},
         names.empty() ? "no models under " + data_dir + "/models" : suggest(name_or_path, views));
