@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "calibrate/fit/csv.h"
+#include "calibrate/fit/family_fits.h"
+#include "calibrate/fit/solve.h"
+
+// Attention, causal, forward and backward: utilisation of the dense bf16 peak on causal-half FLOPs,
+// 2 s^2 (d_qk + d_v) / 2 a head forward and 2.5 times that backward.
+//
+// Sources, in order of weight (shared/reference/achieved.md section 7):
+//   data/h200x2/attn.csv      cuDNN 9.19 on H200: head dims 64, 128, 192 (value 128), both passes
+//   arXiv:2603.07685 Table 9  cuDNN, 128 heads, 192/128: Hopper 553/422 at 4k, 638/523 at 16k;
+//                             Blackwell 1324/1083 and 1698/1298 (taken as GB200: 2500 peak)
+//   DeepSeek profile-data     H800, FA3 on 112 of 132 SMs at 4k, 192/128: 555 forward, backward 420
+//                             with its two small kernels (473 the main one); scaled to all SMs
+//   aiconfigurator            context attention, 64/8 heads of 128, batch 1, by sequence
+//   FlashAttention-3 paper    H100, causal, head dim 256, forward
+// A GPU borrows the H200 surface times its own level where it has no row; such nodes are
+// unsupported.
+//
+// Known error: neighbours of one table differ by 20 % (clocks), and SimuMax's B200 reaches about
+// 800 TFLOP/s where Table 9 has 1324-1698: attention belongs to a software stack, not only to a
+// GPU.
+
+namespace trifold::fit {
+
+using hardware::Basis;
+
+namespace {
+
+constexpr double kBorrowed = 0.02;  // weight of a borrowed node; < kPinned is no support
+
+// aiconfigurator, TFLOP/s at 512 .. 16384.
+struct ContextRow {
+  const char* profile;
+  double tflops[6];
+};
+constexpr ContextRow kContext[] = {{"a100", {54, 83, 102, 126, 137, 146}},
+                                   {"h100", {108, 200, 329, 579, 508, 538}},
+                                   {"h200", {107, 207, 328, 580, 724, 792}},
+                                   {"b200", {129, 295, 491, 891, 1052, 1130}},
+                                   {"gb300", {141, 317, 649, 998, 1717, 1612}}};
+
+struct TableNine {
+  double sequence, forward, backward;  // TFLOP/s
+};
+constexpr TableNine kHopperNine[] = {{4096, 553, 422}, {16384, 638, 523}};
+constexpr TableNine kBlackwellNine[] = {{4096, 1324, 1083}, {16384, 1698, 1298}};
+constexpr double kBlackwellNinePeak = 2500;
+constexpr double kFa3Head256[6] = {286, 427, 537, 612, 628, 642};  // H100, 512 .. 16384, causal
+
+int curve_of(double head_dim, double heads_batch) {
+  return static_cast<int>(head_dim) * 10000 + static_cast<int>(heads_batch);
+}
+
+void add(std::vector<Sample>& out, double s, double d, double heads_batch, double u,
+         double weight) {
+  out.push_back({s, d, heads_batch, u, weight, curve_of(d, heads_batch)});
+}
+
+Result<void> add_h200(const std::string& data_dir, double peak, bool backward,
+                      std::vector<Sample>& out) {
+  TRIFOLD_ASSIGN(csv, Csv::read(data_dir + "/h200x2/attn.csv"));
+  for (std::size_t i = 0; i < csv.rows(); ++i) {
+    if (csv.text(i, "op") != (backward ? "attn_bwd" : "attn_fwd")) continue;
+    if (csv.text(i, "var").rfind("cudnn", 0) != 0) continue;
+    add(out, csv.number(i, "d1"), csv.number(i, "d3"), csv.number(i, "d0") * csv.number(i, "d2"),
+        csv.number(i, "rate") * 1e12 / peak, 1);
+  }
+  return {};
+}
+
+void add_published(const GpuFacts& gpu, bool backward, std::vector<Sample>& out) {
+  const double peak = gpu.bf16 / 1e12;
+  if (gpu.fp8 > 0) {
+    const auto& nine = gpu.blackwell ? kBlackwellNine : kHopperNine;
+    for (const TableNine& row : nine)
+      add(out, row.sequence, 192, 128,
+          (backward ? row.backward : row.forward) / (gpu.blackwell ? kBlackwellNinePeak : peak), 1);
+  }
+  if (gpu.profile == "h800") add(out, 4096, 192, 128, (backward ? 420 : 555) / peak * 132 / 112, 1);
+  if (backward) return;
+  const double weight = gpu.blackwell ? 0.25 : 0.5;
+  for (const ContextRow& row : kContext)
+    if (gpu.profile == row.profile)
+      for (int i = 0; i < 6; ++i) add(out, 512 << i, 128, 64, row.tflops[i] / peak, weight);
+  if (gpu.profile == "h100")
+    for (int i = 0; i < 6; ++i)  // batch x sequence 16k, 8 heads
+      add(out, 512 << i, 256, 8 * 16384 / (512 << i), kFa3Head256[i] / peak, 0.5);
+}
+
+// The H200 surface, at this GPU's level.
+void borrow(const hardware::Grid3& h200, std::vector<Sample>& samples) {
+  std::vector<double> level;
+  for (const Sample& s : samples) level.push_back(s.u / h200.at(s.x, s.y, s.z).value);
+  const double scale = level.empty() ? 1 : quantile(level, 0.5);
+  const auto nodes = attention_nodes();
+  for (double s : nodes[0])
+    for (double d : nodes[1])
+      for (double hb : nodes[2]) {
+        const double u = std::min(0.85, scale * h200.at(s, d, hb).value);
+        samples.push_back({s, d, hb, u, kBorrowed, -curve_of(d, hb)});
+      }
+}
+
+GridFit fit_pass(const std::string& name, const std::vector<Sample>& samples, Basis basis) {
+  const SaturatingPrior prior = fit_prior(samples, {0.75, {600, 30, 2}});
+  return fit_grid(name, samples, attention_nodes(), prior, basis);
+}
+
+Result<GridFit> fit_h200(const GpuFacts& h200, const std::string& data_dir, bool backward) {
+  std::vector<Sample> samples;
+  TRIFOLD_TRY(add_h200(data_dir, h200.bf16, backward, samples));
+  if (samples.empty()) return input_error("no cudnn rows", data_dir + "/h200x2/attn.csv");
+  add_published(h200, backward, samples);
+  return fit_pass(backward ? "attention backward" : "attention forward", samples,
+                  Basis::interpolated);
+}
+
+}  // namespace
+
+std::array<std::vector<double>, 3> attention_nodes() {
+  return {{{512, 1024, 2048, 4096, 8192, 16384, 32768}, {64, 128, 192, 256}, {16, 64, 256}}};
+}
+
+Result<void> fit_attention(const GpuFacts& gpu, const std::string& data_dir,
+                           hardware::Profile& profile, std::vector<ErrorReport>& reports) {
+  TRIFOLD_ASSIGN(all, read_gpu_facts(data_dir));
+  const GpuFacts* h200 = find_gpu(all, "h200");
+  for (const bool backward : {false, true}) {
+    TRIFOLD_ASSIGN(reference, fit_h200(*h200, data_dir, backward));
+    GridFit fit = reference;
+    if (gpu.profile != "h200") {
+      std::vector<Sample> samples;
+      add_published(gpu, backward, samples);
+      borrow(reference.grid, samples);
+      fit = fit_pass(reference.report.family, samples, Basis::scaled);
+      fit.grid.error = std::hypot(std::min(fit.report.sigma(), 0.1), 0.1);
+    }
+    fit.grid.error = std::max(fit.grid.error, 0.05);
+    reports.push_back(fit.report);
+    profile.attention[backward ? 1 : 0] = std::move(fit.grid);
+  }
+  return {};
+}
+
+}  // namespace trifold::fit

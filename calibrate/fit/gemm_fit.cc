@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "calibrate/fit/csv.h"
+#include "calibrate/fit/family_fits.h"
+#include "calibrate/fit/solve.h"
+
+// Dense GEMM.
+//
+// Utilisation is 2 m n k / (peak t): of the dense datasheet peak of the input format, no byte term;
+// the reader divides FLOPs by it. Source: gemm_compact.csv (aiconfigurator @095f58a), 64 rows and
+// more; below that the time is a floor, not a slope, and training does not go there.
+//
+// Low-precision rows time a TRT-LLM linear that quantises its activation first. That is taken off:
+// m k elements x 3 B / (0.7 HBM) + 1.5 us (shared/reference/modelling.md section 3), never below
+// the time at 95 % of peak.
+//
+// dgrad and wgrad of y[m,n] = x[m,k] w[n,k] are GEMMs of the permuted shapes (m,k,n) and (n,k,m):
+//   u_dgrad(m,n,k) = r_d u(m,k,n)
+//   t_wgrad(m,n,k) = 2mnk/(peak r_w u(n,k,m)) + a n k / HBM      a: fp32 read-modify-write of grads
+// r_d, r_w, a are medians over data/h200x2/gemm.csv; on other GPUs they are `scaled`.
+//
+// Known error: leave one point out about 4 % median; NVFP4 tables are not cuBLAS training kernels.
+
+namespace trifold::fit {
+
+using hardware::Basis;
+using hardware::Dtype;
+using hardware::GemmPass;
+using hardware::Grid3;
+
+namespace {
+
+constexpr double kMinRows = 64;
+constexpr double kCeiling = 0.95;  // of the datasheet peak: no published GEMM passes it
+
+struct Series {
+  Dtype dtype;
+  std::vector<std::string> names;  // columns of the csv; several: the best of them
+};
+
+std::vector<Series> series_of(const GpuFacts& gpu) {
+  if (gpu.fp8 == 0) return {{Dtype::bf16, {"bfloat16"}}};
+  if (!gpu.blackwell)
+    return {{Dtype::bf16, {"bfloat16"}},
+            {Dtype::fp8_tensor, {"fp8"}},
+            {Dtype::fp8_block, {"fp8_block"}}};
+  return {{Dtype::bf16, {"bfloat16"}},
+          {Dtype::fp8_tensor, {"fp8", "fp8_block"}},
+          {Dtype::fp8_block, {"fp8_block"}},
+          {Dtype::mxfp8, {"fp8_block"}},
+          {Dtype::nvfp4, {"nvfp4"}}};
+}
+
+struct Shape {
+  double m, n, k;
+  bool operator<(const Shape& o) const { return std::tie(m, n, k) < std::tie(o.m, o.n, o.k); }
+};
+
+// Best net seconds by shape.
+std::map<Shape, double> net_seconds(const Csv& csv, const GpuFacts& gpu, const Series& series) {
+  std::map<Shape, double> best;
+  for (std::size_t i = 0; i < csv.rows(); ++i) {
+    if (csv.text(i, "gpu") != gpu.gemm) continue;
+    const std::string_view name = csv.text(i, "dtype");
+    if (std::find(series.names.begin(), series.names.end(), name) == series.names.end()) continue;
+    const Shape s{csv.number(i, "m"), csv.number(i, "n"), csv.number(i, "k")};
+    if (s.m < kMinRows) continue;
+    double t = csv.number(i, "us") * 1e-6;
+    const double floor = 2 * s.m * s.n * s.k / (gpu.peak(series.dtype) * kCeiling);
+    if (series.dtype != Dtype::bf16)
+      t = std::max(t - activation_quantize_seconds(s.m, s.k, gpu.hbm), floor);
+    if (!(t > 0)) continue;
+    const auto it = best.find(s);
+    if (it == best.end() || t < it->second) best[s] = t;
+  }
+  return best;
+}
+
+std::vector<Sample> samples_of(const std::map<Shape, double>& seconds, double peak) {
+  std::vector<Sample> samples;
+  std::map<std::pair<double, double>, int> curves;
+  for (const auto& [s, t] : seconds) {
+    const int curve =
+        curves.emplace(std::make_pair(s.n, s.k), static_cast<int>(curves.size())).first->second;
+    samples.push_back({s.m, s.n, s.k, 2 * s.m * s.n * s.k / (peak * t), 1, curve});
+  }
+  return samples;
+}
+
+bool node_supported(const Grid3& grid, double x, double y, double z) {
+  return grid.at(x, y, z).basis <= Basis::interpolated;
+}
+
+void derive_passes(const GpuFacts& gpu, Dtype dtype, const PassRatios& ratios, Basis basis,
+                   std::array<Grid3, hardware::kGemmPasses>& passes) {
+  const Grid3& forward = passes[static_cast<std::size_t>(GemmPass::forward)];
+  const double error = std::hypot(forward.error, ratios.error);
+  const double peak = gpu.peak(dtype);
+  passes[static_cast<std::size_t>(
+      GemmPass::dgrad)] = tabulate(gemm_nodes(), error, basis, [&](double m, double n, double k) {
+    return NodeValue{ratios.dgrad * forward.at(m, k, n).value, node_supported(forward, m, k, n)};
+  });
+  passes[static_cast<std::size_t>(GemmPass::wgrad)] =
+      tabulate(gemm_nodes(), error, basis, [&](double m, double n, double k) {
+        const double flops = 2 * m * n * k;
+        const double t = flops / (peak * ratios.wgrad * forward.at(n, k, m).value) +
+                         ratios.accumulate_bytes * n * k / gpu.hbm;
+        return NodeValue{flops / (peak * t), node_supported(forward, n, k, m)};
+      });
+}
+
+}  // namespace
+
+std::array<std::vector<double>, 3> gemm_nodes() {
+  return {{{64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384},
+           {512, 1024, 2048, 4096, 8192, 16384, 65536},
+           {512, 1024, 2048, 4096, 8192, 16384}}};
+}
+
+double activation_quantize_seconds(double m, double k, double hbm_bytes_per_s) {
+  constexpr double kBytes = 3, kEfficiency = 0.7, kFixed = 1.5e-6;
+  return m * k * kBytes / (kEfficiency * hbm_bytes_per_s) + kFixed;
+}
+
+Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir, const PassRatios& ratios,
+                      hardware::Profile& profile, std::vector<ErrorReport>& reports) {
+  TRIFOLD_ASSIGN(csv, Csv::read(data_dir + "/third_party_measurements/gemm_compact.csv"));
+  const Basis basis = gpu.scaled_from.empty() ? Basis::interpolated : Basis::scaled;
+  for (const Series& series : series_of(gpu)) {
+    const std::vector<Sample> samples =
+        samples_of(net_seconds(csv, gpu, series), gpu.peak(series.dtype));
+    if (samples.empty())
+      return input_error("no rows for " + gpu.gemm, "third_party_measurements/gemm_compact.csv");
+    const SaturatingPrior prior = fit_prior(samples, {0.8, {175, 175, 280}});
+    GridFit fit =
+        fit_grid("gemm " + std::string(token_name(hardware::kDtypes, series.dtype)) + " forward",
+                 samples, gemm_nodes(), prior, basis);
+    reports.push_back(fit.report);
+    auto& passes = profile.gemm[static_cast<std::size_t>(series.dtype)];
+    passes[static_cast<std::size_t>(GemmPass::forward)] = std::move(fit.grid);
+    derive_passes(gpu, series.dtype, ratios, Basis::scaled, passes);
+  }
+  return {};
+}
+
+Result<PassRatios> fit_pass_ratios(const GpuFacts& h200, const Grid3& forward,
+                                   const std::string& data_dir) {
+  TRIFOLD_ASSIGN(csv, Csv::read(data_dir + "/h200x2/gemm.csv"));
+  PassRatios ratios;
+  std::vector<double> dgrad, wgrad, bytes;
+  std::map<Shape, double> plain;
+  for (std::size_t i = 0; i < csv.rows(); ++i) {
+    const std::string_view op = csv.text(i, "op"), var = csv.text(i, "var");
+    // d0..d2 are the dimensions of the GEMM that runs; its reduction is last.
+    const Shape s{csv.number(i, "d0"), csv.number(i, "d1"), csv.number(i, "d2")};
+    const double t = csv.number(i, "us") * 1e-6;
+    const double u = 2 * s.m * s.n * s.k / (h200.bf16 * t);
+    if (op == "dgrad" && var == "bf16") dgrad.push_back(u / forward.at(s.m, s.n, s.k).value);
+    if (op == "wgrad" && var == "bf16") {
+      wgrad.push_back(u / forward.at(s.m, s.n, s.k).value);
+      plain[s] = t;
+    }
+    // Plain wgrad writes 2 B a weight; fp32 accumulation reads and writes 4 B each.
+    if (op == "wgrad" && var == "bf16_acc32" && plain.count(s) > 0)
+      bytes.push_back((t - plain[s]) * h200.hbm / (s.m * s.n));
+  }
+  if (dgrad.empty() || wgrad.empty() || bytes.empty())
+    return input_error("no dgrad, wgrad or bf16_acc32 rows", data_dir + "/h200x2/gemm.csv");
+  ratios.dgrad = quantile(dgrad, 0.5);
+  ratios.wgrad = quantile(wgrad, 0.5);
+  ratios.accumulate_bytes = std::max(0.0, quantile(bytes, 0.5));
+  std::vector<double> spread;
+  for (double r : dgrad) spread.push_back(std::abs(r / ratios.dgrad - 1));
+  for (double r : wgrad) spread.push_back(std::abs(r / ratios.wgrad - 1));
+  ratios.error = std::max(0.03, quantile(spread, 0.9) / 1.645);
+  return ratios;
+}
+
+}  // namespace trifold::fit
