@@ -70,15 +70,23 @@ struct Members {
   }
 };
 
-GroupSpan span_of_members(const Cluster& c, const Members& m) {
-  const std::int64_t used = c.gpus_used_per_domain;
-  const std::int64_t count = m.count();
-  GroupSpan span;
-  span.ranks = static_cast<int>(count);
+// The count of members in every domain but the first and the last that the group touches; 0 when it
+// is not the same in all of them. Blocks tile a domain when their stride divides it and none of
+// them leaves its tile.
+std::int64_t regular_interior(const Members& m, std::int64_t used) {
+  if (m.outer_count == 1) return divides(m.inner_stride, used) ? used / m.inner_stride : 0;
+  const std::int64_t extent = (m.inner_count - 1) * m.inner_stride;
+  const bool tiles =
+      divides(m.outer_stride, used) && m.base % m.outer_stride + extent < m.outer_stride;
+  return tiles ? m.inner_count * (used / m.outer_stride) : 0;
+}
+
+// Domain by domain: one step each.
+void count_each_domain(const Members& m, std::int64_t used, GroupSpan& span) {
   span.domains = 0;
   span.max_ranks_per_domain = 0;
   span.min_ranks_per_domain = std::numeric_limits<int>::max();
-  for (std::int64_t i = 0; i < count;) {
+  for (std::int64_t i = 0, count = m.count(); i < count;) {
     const std::int64_t next = m.below((m.rank(i) / used + 1) * used);
     const int here = static_cast<int>(next - i);
     span.max_ranks_per_domain = std::max(span.max_ranks_per_domain, here);
@@ -86,12 +94,61 @@ GroupSpan span_of_members(const Cluster& c, const Members& m) {
     ++span.domains;
     i = next;
   }
-  span.leaves = 0;
-  for (std::int64_t i = 0; i < count;) {
-    const int leaf = place_of(c, static_cast<int>(m.rank(i))).leaf;
-    i = m.below(first_rank_of_leaf(c, leaf + 1));
-    ++span.leaves;
+}
+
+void count_domains(const Members& m, std::int64_t used, GroupSpan& span) {
+  if (m.outer_count == 1 && m.inner_stride >= used) {
+    span.domains = static_cast<int>(m.inner_count);  // one member each: the defaults of max and min
+    return;
   }
+  const std::int64_t extent = (m.inner_count - 1) * m.inner_stride;
+  if (m.outer_count > 1 && divides(used, m.outer_stride) &&
+      (m.base % used + extent) / used < m.outer_stride / used) {
+    // Every block meets the domains as the first does, in domains of its own.
+    count_domains({m.base, m.inner_count, m.inner_stride, 1, extent + m.inner_stride}, used, span);
+    span.domains *= static_cast<int>(m.outer_count);
+    return;
+  }
+  const std::int64_t first = m.base / used, last = m.rank(m.count() - 1) / used;
+  const std::int64_t interior = last - first > 1 ? regular_interior(m, used) : 1;
+  if (interior == 0) return count_each_domain(m, used, span);
+  const auto head = static_cast<int>(m.below((first + 1) * used));
+  const auto tail = static_cast<int>(m.count() - m.below(last * used));
+  const auto middle = last - first > 1 ? static_cast<int>(interior) : head;
+  span.domains = static_cast<int>(last - first + 1);
+  span.max_ranks_per_domain = std::max({head, middle, tail});
+  span.min_ranks_per_domain = std::min({head, middle, tail});
+}
+
+// Any nodes_per_domain() nodes in a row hold one domain's worth of ranks; when all GPUs of a domain
+// are used any node holds its own.
+std::int64_t fewest_ranks_per_leaf(const Cluster& c) {
+  if (c.domain_gpus < c.gpus_per_node)
+    return std::int64_t{c.nodes_per_leaf} * domains_per_node(c) * c.gpus_used_per_domain;
+  if (c.gpus_used_per_domain == c.domain_gpus)
+    return std::int64_t{c.nodes_per_leaf} * c.gpus_per_node;
+  return std::int64_t{c.nodes_per_leaf / nodes_per_domain(c)} * c.gpus_used_per_domain;
+}
+
+int count_leaves(const Cluster& c, const Members& m) {
+  const auto leaf_of = [&](std::int64_t i) {
+    return place_of(c, static_cast<int>(m.rank(i))).leaf;
+  };
+  const std::int64_t count = m.count();
+  const int between = leaf_of(count - 1) - leaf_of(0);
+  const std::int64_t gap =
+      std::max(m.inner_stride, m.outer_stride - (m.inner_count - 1) * m.inner_stride);
+  if (between <= 1 || gap <= fewest_ranks_per_leaf(c)) return between + 1;
+  int leaves = 0;
+  for (std::int64_t i = 0; i < count; ++leaves) i = m.below(first_rank_of_leaf(c, leaf_of(i) + 1));
+  return leaves;
+}
+
+GroupSpan span_of_members(const Cluster& c, const Members& m) {
+  GroupSpan span;
+  span.ranks = static_cast<int>(m.count());
+  count_domains(m, c.gpus_used_per_domain, span);
+  span.leaves = count_leaves(c, m);
   set_rates(c, span);
   return span;
 }

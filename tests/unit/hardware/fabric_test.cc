@@ -139,11 +139,12 @@ Cluster random_cluster(Random& random) {
 TEST(Fabric, ClosedFormEqualsRouting) {
   Random random(20261129);
   int crossing = 0, leaf_crossing = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 1500; ++round) {
     const Cluster c = random_cluster(random);
     // Nested axes as a rank grid has them: inner (n, s), outer a multiple of the inner's extent.
     const auto pick = [&](std::uint64_t n) { return 1 + static_cast<int>(random.below(n)); };
-    const int inner_stride = pick(9), inner_count = pick(8);
+    const int inner_stride = random.below(2) == 0 ? 1 << random.below(5) : pick(9);
+    const int inner_count = pick(8);
     const int outer_stride = inner_stride * inner_count * pick(4), outer_count = pick(5);
     const int base = static_cast<int>(random.below(100));
     const int last = base + (inner_count - 1) * inner_stride + (outer_count - 1) * outer_stride;
