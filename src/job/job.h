@@ -15,6 +15,7 @@
 #include "job/training.h"
 #include "layout/in_flight.h"
 #include "layout/layout.h"
+#include "layout/pipeline.h"
 #include "model/model.h"
 
 namespace trifold::job {
@@ -23,6 +24,14 @@ struct Schedule {
   layout::ScheduleKind kind = layout::ScheduleKind::one_f_one_b;
   int microbatch_group_size = 0;  // interleaved; 0: pp
   bool operator==(const Schedule&) const = default;
+};
+
+// Where the model or the cluster came from, so that writing a Job can name it again. The
+// fingerprint is of the thing with its overrides applied; a thing changed since is written inline.
+struct Origin {
+  std::string name;       // catalogue name; empty: inline or a file
+  std::string overrides;  // compact JSON object, or empty
+  std::uint64_t fingerprint = 0;
 };
 
 struct Job {
@@ -35,6 +44,7 @@ struct Job {
   Techniques techniques;
   Schedule schedule;
   int measured_rank = -1;  // the global rank whose memory a record gives; -1: the worst
+  Origin model_origin, cluster_origin;
 
   int dp() const { return layout.dp(gpus); }
   int edp() const { return layout.edp(gpus); }
@@ -42,6 +52,10 @@ struct Job {
     return training.global_batch_size / (training.micro_batch_size * dp());
   }
   layout::ScheduleShape schedule_shape() const;
+  // How layout::build_pipeline deals chunks to ranks under this schedule.
+  layout::Placement placement() const {
+    return layout::is_vee(schedule.kind) ? layout::Placement::vee : layout::Placement::loop;
+  }
 };
 
 // Keys of a record that a Job does not use but a reader must not refuse.

@@ -216,6 +216,19 @@ Cut cut_pipeline(const model::Model& model, const Layout& layout, Pipeline& out,
   return {};
 }
 
+std::string filled_pipeline_layout(const model::Model& model, int pp, int vpp) {
+  const std::int64_t stages = std::int64_t{pp} * vpp, layers = model.num_layers();
+  if (stages < 2 || stages > layers + 2) return {};
+  const std::int64_t slots = ceil_div(layers + 2, stages);
+  const std::int64_t last = layers - (slots - 1) - slots * (stages - 2);
+  if (last < 0) return {};
+  const auto count = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  std::vector<std::string> text(count(stages), std::string(count(slots), 't'));
+  text.front() = "E" + std::string(count(slots - 1), 't');
+  text.back() = std::string(count(last), 't') + std::string(count(model.mtp_layers), 'm') + "L";
+  return print_pipeline_layout(text);
+}
+
 Result<Pipeline> build_pipeline(const model::Model& model, const Layout& layout,
                                 Placement placement) {
   Pipeline pipeline;

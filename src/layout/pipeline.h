@@ -76,6 +76,12 @@ Cut cut_pipeline(const model::Model& model, const Layout& layout, Pipeline& out,
 Result<Pipeline> build_pipeline(const model::Model& model, const Layout& layout,
                                 Placement placement = Placement::loop);
 
+// The cut that publishers write by hand where layers do not divide: with the embedding and the loss
+// counted as a slot each, ceil((L + 2) / (pp * vpp)) slots a stage, the last one short.
+// DeepSeek-V3: "Et|(tt|)*30mL" over 32 stages, "Et*3|(t*4|)*14ttL" over 16. Empty where more than
+// the last stage would be short.
+std::string filled_pipeline_layout(const model::Model& model, int pp, int vpp);
+
 // "Et*3|(tt|)*29m|L" -> one string of E, t, m, L per stage; commas are cosmetic. And back, with
 // repeats folded.
 Result<std::vector<std::string>> parse_pipeline_layout(const std::string& text);

@@ -173,6 +173,15 @@ TEST(Pipeline, EvenFaults) {
   EXPECT_EQ(fault_of(model_of(0, 1), layout), CutFault::none);  // 3 slots, one is a layer
 }
 
+// DeepSeek-V3's published strings: 61 + 2 slots over 32 stages are 2 a stage, over 16 are 4.
+TEST(Pipeline, FilledLayoutIsWhatPublishersWrite) {
+  EXPECT_EQ(filled_pipeline_layout(model_of(3, 58, 1), 8, 4), "Et|(tt|)*30mL");
+  EXPECT_EQ(filled_pipeline_layout(model_of(3, 58), 2, 8), "Et*3|(t*4|)*14ttL");
+  EXPECT_EQ(filled_pipeline_layout(model_of(0, 8), 1, 1), "");
+  // 10 layers over 8 stages: 2 slots a stage leave more than the last stage short.
+  EXPECT_EQ(filled_pipeline_layout(model_of(0, 10), 8, 1), "");
+}
+
 TEST(Pipeline, CutIsFast) {
   Layout layout = cut(16, 8);
   const model::Model m = model_of(0, 128);
