@@ -65,20 +65,26 @@ std::vector<Parameter> fitted_parameters(const Profiles& profiles) {
   };
   std::vector<Parameter> parameters;
   // Clocks under a training load, per GPU type.
-  for (const auto& group : {std::vector<std::string>{"h100", "h800", "h200"}, {"b200"}, {"b300"}, {"gb200"}, {"gb300"}}) {
+  for (const auto& group : {std::vector<std::string>{"h100", "h800", "h200"},
+                            {"b200"},
+                            {"b300"},
+                            {"gb200"},
+                            {"gb300"}}) {
     const std::vector<std::string> names = present(group);
     if (!names.empty()) parameters.push_back({"gemm_sustained_factor", names});
   }
   // Host speed, per CPU.
-  for (const auto& group : {std::vector<std::string>{"h100", "h800", "h200", "b200", "b300"}, {"gb200", "gb300"}}) {
+  for (const auto& group :
+       {std::vector<std::string>{"h100", "h800", "h200", "b200", "b300"}, {"gb200", "gb300"}}) {
     const std::vector<std::string> names = present(group);
     if (!names.empty()) parameters.push_back({"host_op_s", names});
   }
-  for (const char* key : {"kernel_gap_s", "kernel_gap_graph_s", "host_overlap_factor", "hbm_efficiency",
-                          "quantize_efficiency", "attention_sustained_factor", "fp8_attention_factor",
-                          "low_precision_factor", "ep_sync_latency_s", "ep_scaleout_latency_s", "overlap_leak",
-                          "overlap_leak_graph", "tp_overlap_exposed", "dp_overlap_exposed", "p2p_exposed",
-                          "optimizer_fixed_s"})
+  for (const char* key :
+       {"kernel_gap_s", "kernel_gap_graph_s", "host_overlap_factor", "hbm_efficiency",
+        "quantize_efficiency", "attention_sustained_factor", "fp8_attention_factor",
+        "low_precision_factor", "ep_sync_latency_s", "ep_scaleout_latency_s", "overlap_leak",
+        "overlap_leak_graph", "tp_overlap_exposed", "dp_overlap_exposed", "p2p_exposed",
+        "optimizer_fixed_s"})
     parameters.push_back({key, {}});
   return parameters;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// trifold_fit_constants RUNS.json [RUNS.json ...]: fits the profiles' free constants on published runs, prints the fitted
-// errors beside leave-one-model-out, leave-one-GPU-out and leave-one-source-out, and writes the profiles with --write.
+// trifold_fit_constants RUNS.json [RUNS.json ...]: fits the profiles' free constants on published
+// runs, prints the fitted errors beside leave-one-model-out, leave-one-GPU-out and
+// leave-one-source-out, and writes the profiles with --write.
 
 #include <fmt/format.h>
 
@@ -36,10 +37,12 @@ Stats stats_of(const std::vector<double>& errors) {
 
 std::vector<std::string> row(const std::string& name, const Stats& s, std::size_t count) {
   const auto percent = [](double v) { return fmt::format("{:.1f} %", 100 * v); };
-  return {name, fmt::format("{}", count), percent(s.mean), percent(s.median), percent(s.p90), percent(s.bias)};
+  return {name,           fmt::format("{}", count), percent(s.mean), percent(s.median),
+          percent(s.p90), percent(s.bias)};
 }
 
-Result<fit::Profiles> load_profiles(const std::vector<observe::Observation>& observations, const std::string& data) {
+Result<fit::Profiles> load_profiles(const std::vector<observe::Observation>& observations,
+                                    const std::string& data) {
   fit::Profiles profiles;
   for (const observe::Observation& o : observations) {
     const std::string& name = o.job.cluster.profile;
@@ -59,21 +62,28 @@ void print_rows(const std::vector<fit::Case>& cases, const std::vector<double>& 
   std::vector<std::size_t> order(cases.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](auto a, auto b) { return errors[a] < errors[b]; });
-  for (std::size_t i : order) fmt::print("{:+7.1f} %  {}\n", 100 * errors[i], cases[i].observation->id);
+  for (std::size_t i : order)
+    fmt::print("{:+7.1f} %  {}\n", 100 * errors[i], cases[i].observation->id);
 }
 
 void print_groups(const std::vector<fit::Case>& cases, const std::vector<double>& errors) {
   Table table({"Group", "rows", "mean |e|", "median", "p90", "bias"});
   const auto by = [&](const char* what, auto key) {
     std::map<std::string, std::vector<double>> groups;
-    for (std::size_t i = 0; i < cases.size(); ++i) groups[key(*cases[i].observation)].push_back(errors[i]);
-    for (const auto& [name, list] : groups) table.add(row(fmt::format("{} {}", what, name), stats_of(list), list.size()));
+    for (std::size_t i = 0; i < cases.size(); ++i)
+      groups[key(*cases[i].observation)].push_back(errors[i]);
+    for (const auto& [name, list] : groups)
+      table.add(row(fmt::format("{} {}", what, name), stats_of(list), list.size()));
     table.rule();
   };
   by("model", [](const auto& o) { return o.model_name; });
   by("gpu", [](const auto& o) { return o.job.cluster.name; });
-  by("precision", [](const auto& o) { return std::string(token_name(job::kPrecisions, o.job.training.precision)); });
-  by("overlap", [](const auto& o) { return std::string(o.job.techniques.has(job::Overlap::ep_a2a) ? "ep" : "no ep"); });
+  by("precision", [](const auto& o) {
+    return std::string(token_name(job::kPrecisions, o.job.training.precision));
+  });
+  by("overlap", [](const auto& o) {
+    return std::string(o.job.techniques.has(job::Overlap::ep_a2a) ? "ep" : "no ep");
+  });
   by("graph", [](const auto& o) {
     return std::string(o.job.techniques.has(job::GraphScope::full_iteration) ? "full"
                        : o.job.techniques.cuda_graph.empty()                 ? "none"
@@ -82,7 +92,8 @@ void print_groups(const std::vector<fit::Case>& cases, const std::vector<double>
   fmt::print("{}", table.text());
 }
 
-int run(const std::vector<std::string>& files, const std::string& data, bool write, bool rows, bool quick) {
+int run(const std::vector<std::string>& files, const std::string& data, bool write, bool rows,
+        bool quick) {
   std::vector<observe::Observation> observations;
   for (const std::string& file : files) {
     auto set = observe::load_observations(file, data);
@@ -95,14 +106,16 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
   const std::vector<fit::Parameter> parameters = fit::fitted_parameters(*profiles);
 
   std::vector<double> before;
-  for (double log_error : fit::evaluate(cases, *profiles)) before.push_back(std::exp(log_error) - 1);
+  for (double log_error : fit::evaluate(cases, *profiles))
+    before.push_back(std::exp(log_error) - 1);
   const fit::FitResult fitted = fit::fit_constants(cases, *profiles, parameters);
   Table values({"Parameter", "value", "low", "high", ""});
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     for (const auto& spec : hardware::constant_specs()) {
       if (parameters[i].key != spec.key) continue;
-      values.add({parameters[i].name(), fmt::format("{:.4g}", fitted.values[i]), fmt::format("{:.3g}", spec.low),
-                  fmt::format("{:.3g}", spec.high), fitted.at_bound[i] ? "AT BOUND" : ""});
+      values.add({parameters[i].name(), fmt::format("{:.4g}", fitted.values[i]),
+                  fmt::format("{:.3g}", spec.low), fmt::format("{:.3g}", spec.high),
+                  fitted.at_bound[i] ? "AT BOUND" : ""});
     }
   }
   if (rows) print_rows(cases, fitted.errors);
@@ -113,7 +126,8 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
   table.add(row("fitted", stats_of(fitted.errors), cases.size()));
   if (!quick) {
     const auto left_out = [&](const char* name, auto key) {
-      table.add(row(name, stats_of(fit::leave_one_out(cases, *profiles, parameters, key)), cases.size()));
+      table.add(
+          row(name, stats_of(fit::leave_one_out(cases, *profiles, parameters, key)), cases.size()));
     };
     left_out("leave one model out", [](const auto& o) { return o.model_name; });
     left_out("leave one GPU out", [](const auto& o) { return o.job.cluster.name; });

@@ -48,8 +48,8 @@ struct Row {
 };
 
 double predict(const DispatcherRate& r, const GpuFacts& gpu, const Row& row) {
-  const double rate = std::min(r.scaleup_efficiency * gpu.scaleup, row.sms * r.bytes_per_s_per_sm);
-  const double inside = row.up / rate;
+  const double inside = std::max(row.up / (r.scaleup_efficiency * gpu.scaleup),
+                                 row.up / (row.sms * r.bytes_per_s_per_sm));
   const double outside = row.out / (r.scaleout_efficiency * gpu.scaleout);
   return std::max(inside, outside) + r.latency_s + (row.out > 0 ? r.latency_scaleout_s : 0);
 }
@@ -108,15 +108,16 @@ void add_csv(const Csv& csv, const GpuFacts& gpu, std::vector<Row>& rows) {
     double nodes = csv.number(i, "node_num");
     if (!(nodes >= 1)) nodes = csv.number(i, "kernel_source");
     const double tokens = csv.number(i, "num_token"), hidden = csv.number(i, "hidden_size");
-    if (!(nodes >= 1) || nodes > 4 || tokens < 256) continue;
-    const int domain = gpu.domain > 8 ? 4 : 8;  // one tray of an NVL72 was measured
+    // Training's shapes; small hidden sizes and token counts are bound by per-token work.
+    if (!(nodes >= 1) || nodes > 4 || tokens < 2048 || hidden < 4096) continue;
+    const int domain = gpu.domain;
     Routing routing{csv.number(i, "num_experts"), csv.number(i, "num_topk"), 0, 0};
     const int ranks = domain * static_cast<int>(nodes);
-    if (routing.experts < ranks || routing.topk < 2) continue;
+    if (routing.experts < 4 * ranks || routing.topk < 4) continue;
     const Traffic dispatch =
         deduplicated(routing, ranks, domain, tokens, hidden + 4 * hidden / 128);
     const Traffic combine = deduplicated(routing, ranks, domain, tokens, 2 * hidden);
-    const double weight = nodes > 1 ? 1 : 0.1;  // many shapes of one domain, few across nodes
+    const double weight = nodes > 1 ? 0.2 : 0.1;  // many shapes of one domain, few across nodes
     const auto add = [&](const Traffic& t, const char* sms, const char* us) {
       const double seconds = csv.number(i, us) * 1e-6;
       if (seconds > 0) rows.push_back({t.scaleup, t.scaleout, csv.number(i, sms), seconds, weight});
@@ -254,6 +255,9 @@ const char* hybridep_source(const GpuFacts& gpu) {
 }
 
 void finish(DispatcherRate& r, int sms, const std::string& source, bool scaled) {
+  for (double* v : {&r.scaleup_efficiency, &r.scaleout_efficiency, &r.bytes_per_s_per_sm,
+                    &r.latency_s, &r.latency_scaleout_s})
+    *v = round_significant(*v, 4);
   r.default_sms = sms;
   r.source = source;
   if (!scaled) return;
@@ -300,7 +304,15 @@ Result<void> fit_dispatchers(const GpuFacts& gpu, const std::string& data_dir,
   if (gpu.fp8 == 0) return {};  // DeepEP and HybridEP need Hopper
 
   std::vector<Row> deepep = own.deepep;
-  TRIFOLD_TRY(read_deepep(gpu, data_dir, deepep));
+  const bool rack = gpu.domain > 8;
+  if (rack) {  // both rack systems from the GB200 rows: one tray of 4 says nothing about 8 to 64
+               // ranks
+    DispatchRows gb200;
+    add_facts(facts, *find_gpu(all, "gb200"), gb200);
+    deepep = gb200.deepep;
+  } else {
+    TRIFOLD_TRY(read_deepep(gpu, data_dir, deepep));
+  }
   DispatcherRate deep =
       fit_rate(gpu, deepep, rate(0.62, 0.88, 15e9, 20e-6, 60e-6, 20), report("deepep"));
   finish(deep, 20,

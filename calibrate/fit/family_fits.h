@@ -18,9 +18,13 @@ namespace trifold::fit {
 std::array<std::vector<double>, 3> gemm_nodes();
 std::array<std::vector<double>, 3> attention_nodes();
 
-// Seconds that the activation quantise inside a TRT-LLM low-precision linear takes (m x k
-// elements).
-double activation_quantize_seconds(double m, double k, double hbm_bytes_per_s);
+// The activation quantise inside a TRT-LLM low-precision linear.
+struct QuantizeCost {
+  double bytes = 3;         // an element, at 70 % of HBM
+  double fixed_s = 1.5e-6;  // launches
+  double seconds(double m, double k, double hbm_bytes_per_s) const;
+};
+Result<QuantizeCost> fit_per_tensor_quantize(const GpuFacts& h200, const std::string& data_dir);
 
 // dgrad and wgrad read off the forward surface of the permuted shape.
 struct PassRatios {
@@ -29,7 +33,8 @@ struct PassRatios {
   double error = 0.08;
 };
 
-Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir, const PassRatios& ratios,
+Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir,
+                      const QuantizeCost& per_tensor, const PassRatios& ratios,
                       hardware::Profile& profile, std::vector<ErrorReport>& reports);
 // From data/h200x2/gemm.csv against the H200 forward surface.
 Result<PassRatios> fit_pass_ratios(const GpuFacts& h200, const hardware::Grid3& bf16_forward,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -35,6 +36,7 @@ using hardware::Grid3;
 namespace {
 
 constexpr double kMinRows = 64;
+constexpr QuantizeCost kOnePass{3, 1.5e-6};
 constexpr double kCeiling = 0.95;  // of the datasheet peak: no published GEMM passes it
 
 struct Series {
@@ -61,7 +63,8 @@ struct Shape {
 };
 
 // Best net seconds by shape.
-std::map<Shape, double> net_seconds(const Csv& csv, const GpuFacts& gpu, const Series& series) {
+std::map<Shape, double> net_seconds(const Csv& csv, const GpuFacts& gpu, const Series& series,
+                                    const QuantizeCost& per_tensor) {
   std::map<Shape, double> best;
   for (std::size_t i = 0; i < csv.rows(); ++i) {
     if (csv.text(i, "gpu") != gpu.gemm) continue;
@@ -72,12 +75,28 @@ std::map<Shape, double> net_seconds(const Csv& csv, const GpuFacts& gpu, const S
     double t = csv.number(i, "us") * 1e-6;
     const double floor = 2 * s.m * s.n * s.k / (gpu.peak(series.dtype) * kCeiling);
     if (series.dtype != Dtype::bf16)
-      t = std::max(t - activation_quantize_seconds(s.m, s.k, gpu.hbm), floor);
+      t = std::max(t - (name == "fp8" ? per_tensor : kOnePass).seconds(s.m, s.k, gpu.hbm), floor);
     if (!(t > 0)) continue;
     const auto it = best.find(s);
     if (it == best.end() || t < it->second) best[s] = t;
   }
   return best;
+}
+
+// The rows measured on H200 itself, of one format.
+std::map<Shape, double> own_seconds(const Csv& csv, Dtype dtype) {
+  const std::string_view name = dtype == Dtype::bf16         ? "bf16"
+                                : dtype == Dtype::fp8_tensor ? "fp8_tensor"
+                                : dtype == Dtype::fp8_block  ? "fp8_blk128w_vec128x"
+                                                             : "";
+  std::map<Shape, double> rows;
+  for (std::size_t i = 0; i < csv.rows(); ++i) {
+    const std::string_view op = csv.text(i, "op");
+    if ((op != "fwd" && op != "wave" && op != "ksweep") || csv.text(i, "var") != name) continue;
+    const Shape s{csv.number(i, "d0"), csv.number(i, "d1"), csv.number(i, "d2")};
+    if (s.m >= kMinRows && csv.text(i, "ok") != "BAD") rows[s] = csv.number(i, "us") * 1e-6;
+  }
+  return rows;
 }
 
 std::vector<Sample> samples_of(const std::map<Shape, double>& seconds, double peak) {
@@ -121,18 +140,53 @@ std::array<std::vector<double>, 3> gemm_nodes() {
            {512, 1024, 2048, 4096, 8192, 16384}}};
 }
 
-double activation_quantize_seconds(double m, double k, double hbm_bytes_per_s) {
-  constexpr double kBytes = 3, kEfficiency = 0.7, kFixed = 1.5e-6;
-  return m * k * kBytes / (kEfficiency * hbm_bytes_per_s) + kFixed;
+double QuantizeCost::seconds(double m, double k, double hbm_bytes_per_s) const {
+  constexpr double kEfficiency = 0.7;
+  return m * k * bytes / (kEfficiency * hbm_bytes_per_s) + fixed_s;
 }
 
-Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir, const PassRatios& ratios,
+Result<QuantizeCost> fit_per_tensor_quantize(const GpuFacts& h200, const std::string& data_dir) {
+  TRIFOLD_ASSIGN(table, Csv::read(data_dir + "/third_party_measurements/gemm_compact.csv"));
+  TRIFOLD_ASSIGN(own, Csv::read(data_dir + "/h200x2/gemm.csv"));
+  const std::map<Shape, double> alone = own_seconds(own, Dtype::fp8_tensor);
+  std::vector<std::array<double, 3>> rows;  // elements / rate, 1, difference; over the table's time
+  for (std::size_t i = 0; i < table.rows(); ++i) {
+    if (table.text(i, "gpu") != h200.gemm || table.text(i, "dtype") != "fp8") continue;
+    const Shape s{table.number(i, "m"), table.number(i, "n"), table.number(i, "k")};
+    const auto it = alone.find(s);
+    if (it == alone.end()) continue;
+    const double t = table.number(i, "us") * 1e-6;
+    rows.push_back(
+        {QuantizeCost{1, 0}.seconds(s.m, s.k, h200.hbm) / t, 1e-6 / t, (t - it->second) / t});
+  }
+  if (rows.size() < 4) return input_error("too few common fp8 shapes", data_dir);
+  Eigen::MatrixXd a(static_cast<int>(rows.size()), 2);
+  Eigen::VectorXd b(static_cast<int>(rows.size()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const int at = static_cast<int>(i);
+    a(at, 0) = rows[i][0];
+    a(at, 1) = rows[i][1];
+    b[at] = rows[i][2];
+  }
+  const Eigen::VectorXd x = nnls(a, b);
+  return QuantizeCost{x[0], x[1] * 1e-6};
+}
+
+Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir,
+                      const QuantizeCost& per_tensor, const PassRatios& ratios,
                       hardware::Profile& profile, std::vector<ErrorReport>& reports) {
+  TRIFOLD_ASSIGN(own, Csv::read(data_dir + "/h200x2/gemm.csv"));
   TRIFOLD_ASSIGN(csv, Csv::read(data_dir + "/third_party_measurements/gemm_compact.csv"));
   const Basis basis = gpu.scaled_from.empty() ? Basis::interpolated : Basis::scaled;
   for (const Series& series : series_of(gpu)) {
-    const std::vector<Sample> samples =
-        samples_of(net_seconds(csv, gpu, series), gpu.peak(series.dtype));
+    std::vector<Sample> samples =
+        samples_of(net_seconds(csv, gpu, series, per_tensor), gpu.peak(series.dtype));
+    if (gpu.profile == "h200")
+      for (Sample s : samples_of(own_seconds(own, series.dtype), gpu.peak(series.dtype))) {
+        s.weight = 2;
+        s.curve += 1000;
+        samples.push_back(s);
+      }
     if (samples.empty())
       return input_error("no rows for " + gpu.gemm, "third_party_measurements/gemm_compact.csv");
     const SaturatingPrior prior = fit_prior(samples, {0.8, {175, 175, 280}});

@@ -19,6 +19,7 @@ constexpr const char* kSource =
 
 // dgrad, wgrad and grouping were measured on H200 alone; its ratios serve every GPU.
 struct Shared {
+  QuantizeCost per_tensor;
   PassRatios ratios;
   GroupedModel grouped;
   std::vector<ErrorReport> reports;
@@ -28,7 +29,9 @@ Result<Shared> fit_shared(const GpuFacts& h200, const std::string& data_dir) {
   Shared shared;
   Profile scratch;
   std::vector<ErrorReport> ignored;
-  TRIFOLD_TRY(fit_gemm(h200, data_dir, {}, scratch, ignored));
+  TRIFOLD_ASSIGN(per_tensor, fit_per_tensor_quantize(h200, data_dir));
+  shared.per_tensor = per_tensor;
+  TRIFOLD_TRY(fit_gemm(h200, data_dir, per_tensor, {}, scratch, ignored));
   const auto& bf16 = scratch.gemm[static_cast<std::size_t>(hardware::Dtype::bf16)];
   TRIFOLD_ASSIGN(ratios, fit_pass_ratios(h200, bf16[0], data_dir));
   shared.ratios = ratios;
@@ -62,7 +65,7 @@ Result<FittedProfile> fit_public(const std::string& name, const std::string& dat
   if (!gpu->scaled_from.empty())
     profile.provenance.source += "; GEMM and collectives scaled from " + gpu->scaled_from;
   TRIFOLD_TRY(fit_constants(*gpu, data_dir, profile));
-  TRIFOLD_TRY(fit_gemm(*gpu, data_dir, shared.ratios, profile, out.reports));
+  TRIFOLD_TRY(fit_gemm(*gpu, data_dir, shared.per_tensor, shared.ratios, profile, out.reports));
   const bool own_rows = name == "h200";
   tabulate_grouped(*gpu, shared.grouped, own_rows ? Basis::interpolated : Basis::scaled, profile);
   if (own_rows) out.reports.insert(out.reports.end(), shared.reports.begin(), shared.reports.end());
