@@ -41,7 +41,35 @@ struct Term {
   std::string divisor;  // "ep 64: experts are sharded over the expert-parallel group"
   Bytes bytes;
 };
-// The terms of one stage; they sum to its parts exactly.
+// The terms of one stage; they sum to its parts exactly. Negative terms are what has been freed or
+// moved to the host.
 std::vector<Term> explain(const job::Job& job, const layout::Pipeline& pipeline, int stage);
+
+// Which stage a global rank belongs to. A Job with `measured_rank` >= 0 makes evaluate() answer for
+// that rank's stage instead of the worst one.
+int stage_of_rank(const job::Job& job, int rank);
+
+// The peak as a distribution: routing is drawn anew for every layer and sample (techniques.routing;
+// Dirichlet, Zipf or histogram shares dealt to experts at random, or expert_load's prior where
+// nothing is stated), and the rank that is worst over the layers of its stage sets the peak.
+struct OutOfMemoryRisk {
+  Bytes p50, p90, p99, max;  // allocated peak of the worst rank
+  Bytes balanced;            // the same with every expert equally loaded
+  double probability = 0;    // reserved > capacity
+  int samples = 0;
+  int worst_stage = 0;  // where the median peak lies
+};
+OutOfMemoryRisk out_of_memory_risk(const job::Job& job, const layout::Pipeline& pipeline,
+                                   int samples);
+
+// One change to the Job and what it does to the worst stage; legal changes alone, the most freeing
+// first.
+struct Lever {
+  std::string change;  // "recompute moe_act", "pp 8 -> 16"
+  Bytes freed;         // of the worst stage's peak
+  Bytes peak;          // afterwards
+  bool changes_layout = false;
+};
+std::vector<Lever> levers(const job::Job& job, const layout::Pipeline& pipeline);
 
 }  // namespace trifold::memory

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/stage.h"
+
+// A stage's peak. Saved activations = layer-units in flight x bytes a layer (layout/in_flight.h);
+// with interleaving the mix of chunks in flight changes through the steady state while their number
+// does not, so the heaviest mix is searched at the points where either order of units moves on to
+// another chunk. Source of the orders: megatron.md 4.2.
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "layout/in_flight.h"
+
+namespace trifold::memory {
+
+namespace {
+
+constexpr int kMaxChunks = 128;
+
+LayerBytes layer_bytes(const job::Job& job, const Sizes& s, bool moe) {
+  SumSink saved;
+  add_layer(job, s, model::LayerKind{moe, false}, saved);
+  LayerBytes out;
+  out.kept = saved.saved();
+  out.offloaded = saved.offloaded();
+  const bool full = job.techniques.has(job::Recompute::full);
+  const std::int64_t attention = saved.rebuilt(Half::attention);
+  const std::int64_t feed_forward = saved.rebuilt(Half::feed_forward);
+  for (int i = 0; i < kMoments; ++i) {
+    const auto moment = static_cast<Moment>(i);
+    if (moment == Moment::combine && !moe) continue;
+    SumSink extra;
+    add_layer_backward(job, s, moe, moment, extra);
+    const bool half = moment == Moment::attention;
+    const std::int64_t rebuilt = half ? attention : feed_forward + (full ? attention : 0);
+    const std::int64_t freed = half ? -saved.kept(Half::feed_forward) : 0;
+    const std::int64_t total = extra.saved() + rebuilt + freed;
+    if (total <= out.backward && i > 0) continue;
+    out.backward = total, out.rebuilt = rebuilt, out.freed = freed, out.moment = moment;
+  }
+  return out;
+}
+
+void add_counts(const CountSink& from, std::int64_t times, std::int64_t (&to)[kClasses]) {
+  for (int c = 0; c < kClasses; ++c) to[c] += from.elements[c] * times;
+}
+
+void count_stage(const layout::Pipeline& pipeline, int stage, bool tied, StagePlan& p) {
+  bool embedding = false, mtp = false, loss = false;
+  for (int k = 0; k < pipeline.vpp; ++k) {
+    const layout::Chunk& c = pipeline.at(stage, k);
+    const std::int64_t moe = c.of_kind[1] + c.of_kind[3];
+    p.layers[1] += moe, p.layers[0] += c.layers - moe;
+    p.mtp += c.mtp;
+    embedding |= c.embedding, loss |= c.loss, mtp |= c.mtp > 0;
+  }
+  p.embeddings += embedding || mtp ? 1 : 0;
+  p.head |= loss;
+  p.output |= loss && !(tied && (embedding || mtp));
+}
+
+std::int64_t chunk_weight(const Tables& t, const layout::Chunk& c, int mtp_kind) {
+  const std::int64_t moe = c.of_kind[1] + c.of_kind[3];
+  const auto layer = [&](int kind) { return t.layer[kind].kept + t.layer[kind].offloaded; };
+  return moe * layer(1) + (c.layers - moe) * layer(0) +
+         (c.mtp > 0 ? c.mtp * (layer(mtp_kind) + t.mtp_extra) : 0);
+}
+
+// Moves `units` from the first peak to the heaviest mix of the steady state.
+void heaviest_mix(const layout::ScheduleShape& shape, const std::int64_t* weight, int* units) {
+  const int v = shape.vpp, group = shape.group_size > 0 ? shape.group_size : shape.pp;
+  if (shape.kind != layout::ScheduleKind::interleaved || shape.microbatches % group != 0) return;
+  if (std::all_of(weight, weight + v, [&](std::int64_t w) { return w == weight[0]; })) return;
+  int first = 0;
+  for (int k = 0; k < v; ++k) first += units[k];
+  const int room = std::min(shape.microbatches * v - first, group * v);
+  std::array<int, kMaxChunks> now{}, best{};
+  std::copy_n(units, v, now.begin());
+  std::copy_n(units, v, best.begin());
+  std::int64_t change = 0, best_change = 0;
+  int forward = first / group % v, backward = v - 1;
+  int forward_left = group - first % group, backward_left = group;
+  for (int done = 0; done < room;) {
+    const int step = std::min({forward_left, backward_left, room - done});
+    now[static_cast<std::size_t>(forward)] += step;
+    now[static_cast<std::size_t>(backward)] -= step;
+    change += step * (weight[forward] - weight[backward]);
+    if (change > best_change) best_change = change, best = now;
+    done += step;
+    if ((forward_left -= step) == 0)
+      forward_left = group, forward = forward + 1 == v ? 0 : forward + 1;
+    if ((backward_left -= step) == 0)
+      backward_left = group, backward = backward == 0 ? v - 1 : backward - 1;
+  }
+  std::copy_n(best.begin(), v, units);
+}
+
+struct Units {
+  std::int64_t layers[2] = {}, hosted[2] = {};
+  std::int64_t mtp = 0;
+  std::int64_t bytes = 0;
+};
+
+// Layer-units from chunk units; those whose tensors are on the host (whole layers, TE's CPU
+// offload of the first layers of each chunk).
+void add_units(const layout::Pipeline& pipeline, const Sizes& s, int stage, const int* units,
+               int mtp_kind, Units& out) {
+  for (int k = 0; k < pipeline.vpp; ++k) {
+    const layout::Chunk& c = pipeline.at(stage, k);
+    const std::int64_t moe = c.of_kind[1] + c.of_kind[3], u = units[k];
+    out.layers[1] += u * moe, out.layers[0] += u * (c.layers - moe);
+    out.layers[mtp_kind] += u * c.mtp, out.mtp += u * c.mtp;
+    if (s.offload_layers == 0) continue;
+    const std::int64_t hosted = std::min<std::int64_t>(s.offload_layers, c.layers);
+    const std::int64_t dense = std::min<std::int64_t>(hosted, c.layers - moe);
+    out.hosted[0] += u * dense, out.hosted[1] += u * (hosted - dense);
+  }
+}
+
+void finish_units(const job::Job& job, const Tables& t, Units& u) {
+  const double fraction = job.techniques.offload.fraction;
+  for (int kind = 0; kind < 2; ++kind) {
+    const LayerBytes& b = t.layer[kind];
+    const std::int64_t n = u.layers[kind];
+    if (n == 0) continue;
+    if (b.offloaded > 0)
+      u.hosted[kind] =
+          std::max(u.hosted[kind], static_cast<std::int64_t>(static_cast<double>(n) * fraction));
+    // Layers being copied back stay on the GPU.
+    u.hosted[kind] = std::max<std::int64_t>(0, u.hosted[kind] - 1);
+    const std::int64_t host = t.s.offload_layers > 0 ? b.kept + b.offloaded : b.offloaded;
+    u.bytes += n * (b.kept + b.offloaded) - u.hosted[kind] * host;
+  }
+  u.bytes += u.mtp * t.mtp_extra;
+}
+
+void take(const Units& u, StagePlan& p) {
+  std::copy_n(u.layers, 2, p.units);
+  std::copy_n(u.hosted, 2, p.hosted);
+  p.mtp_units = u.mtp;
+  p.activations = u.bytes;
+}
+
+}  // namespace
+
+Tables tables_of(const job::Job& job, const layout::Pipeline& pipeline, double rows_scale) {
+  Tables t;
+  t.s = sizes_of(job, rows_scale);
+  bool used[2] = {false, false};
+  for (const layout::Chunk& c : pipeline.chunks) {
+    const int moe = c.of_kind[1] + c.of_kind[3];
+    used[1] |= moe > 0, used[0] |= c.layers > moe;
+  }
+  if (job.model.mtp_layers > 0) used[job.model.mtp_kind().moe ? 1 : 0] = true;
+  for (int kind = 0; kind < 2; ++kind) {
+    if (!used[kind]) continue;
+    t.layer[kind] = layer_bytes(job, t.s, kind == 1);
+    add_layer_parameters(job, t.s, model::LayerKind{kind == 1, false}, t.layer_count[kind]);
+    for (std::int64_t e : t.layer_count[kind].elements) t.largest_unit[kind] += e;
+  }
+  if (job.model.mtp_layers > 0) {
+    SumSink extra;
+    add_mtp_extra(t.s, extra);
+    t.mtp_extra = extra.saved();
+    add_mtp_parameters(job, t.s, t.mtp_count);
+  }
+  add_embedding_parameters(job, t.s, t.embedding_count);
+  add_head_parameters(job, t.s, true, t.head_count);
+  add_head_parameters(job, t.s, false, t.final_norm_count);
+  SumSink entropy, output;
+  add_loss(job, t.s, LossMoment::cross_entropy, entropy);
+  add_loss(job, t.s, LossMoment::output_layer, output);
+  t.loss = std::max(entropy.saved(), output.saved());
+  t.loss_moment =
+      entropy.saved() >= output.saved() ? LossMoment::cross_entropy : LossMoment::output_layer;
+  return t;
+}
+
+StagePlan plan_stage(const job::Job& job, const layout::Pipeline& pipeline, const Tables& t,
+                     const layout::ScheduleShape& shape, int stage) {
+  TRIFOLD_CHECK(pipeline.vpp <= kMaxChunks);
+  StagePlan p;
+  p.stage = stage;
+  const bool tied = job.model.tied_embeddings;
+  const int mtp_kind = job.model.mtp_layers > 0 && job.model.mtp_kind().moe ? 1 : 0;
+  count_stage(pipeline, stage, tied, p);
+  const bool two_way = shape.kind == layout::ScheduleKind::dualpipe && pipeline.pp > 1;
+  if (two_way) {
+    p.mirror = pipeline.pp - 1 - stage;
+    count_stage(pipeline, p.mirror, tied, p);
+  }
+  for (int kind = 0; kind < 2; ++kind) add_counts(t.layer_count[kind], p.layers[kind], p.count);
+  if (p.mtp > 0) {
+    add_counts(t.mtp_count, p.mtp, p.count);
+    add_counts(t.layer_count[mtp_kind], p.mtp, p.count);
+  }
+  if (p.embeddings > 0) add_counts(t.embedding_count, p.embeddings, p.count);
+  if (p.head) add_counts(p.output ? t.head_count : t.final_norm_count, 1, p.count);
+  p.states = state_bytes(t.s, p.count);
+
+  std::array<int, kMaxChunks> units{};
+  layout::in_flight_units(shape, stage, units.data());
+  Units first, worst;
+  if (two_way) {
+    // p + 1 stages of activations, half in each direction.
+    std::array<int, kMaxChunks> half = units;
+    for (int& u : half) u = (u + 1) / 2;
+    add_units(pipeline, t.s, stage, half.data(), mtp_kind, first);
+    add_units(pipeline, t.s, p.mirror, half.data(), mtp_kind, first);
+    worst = first;
+  } else {
+    add_units(pipeline, t.s, stage, units.data(), mtp_kind, first);
+    std::array<std::int64_t, kMaxChunks> weight;
+    if (pipeline.vpp > 1) {
+      for (int k = 0; k < pipeline.vpp; ++k)
+        weight[static_cast<std::size_t>(k)] = chunk_weight(t, pipeline.at(stage, k), mtp_kind);
+      heaviest_mix(shape, weight.data(), units.data());
+    }
+    add_units(pipeline, t.s, stage, units.data(), mtp_kind, worst);
+  }
+  finish_units(job, t, worst);
+  if (p.mtp > 0) p.layers[mtp_kind] += p.mtp;
+  const std::int64_t dense = p.layers[0] > 0 ? t.layer[0].backward : 0;
+  const std::int64_t moe = p.layers[1] > 0 ? t.layer[1].backward : 0;
+  p.moe_backward = moe > dense;
+  take(worst, p);
+  std::int64_t transient = std::max(dense, moe);
+  if (p.head) {
+    finish_units(job, t, first);
+    if (first.bytes + t.loss > worst.bytes + transient) {
+      p.loss_phase = true;
+      transient = t.loss;
+      take(first, p);
+    }
+  }
+  SumSink persistent;
+  add_persistent_buffers(job, t, p, persistent);
+  p.buffers = persistent.saved() + transient;
+  return p;
+}
+
+}  // namespace trifold::memory
