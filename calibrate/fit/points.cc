@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace trifold::fit {
 
@@ -104,6 +106,20 @@ Result<Point> read_point(const Json& json, const std::string& where) {
   return point;
 }
 
+// A run that died mid-line must not spoil the next one's first.
+Result<void> drop_torn_line(const std::string& path) {
+  std::error_code gone;
+  const std::uintmax_t size = std::filesystem::file_size(path, gone);
+  if (gone || size == 0) return {};
+  TRIFOLD_ASSIGN(text, read_text(path));
+  if (text.empty() || text.back() == '\n') return {};
+  const std::size_t newline = text.rfind('\n');
+  std::error_code failed;
+  std::filesystem::resize_file(path, newline == std::string::npos ? 0 : newline + 1, failed);
+  if (failed) return input_error("cannot repair a torn last line: " + failed.message(), path);
+  return {};
+}
+
 }  // namespace
 
 std::string header_line(const PointsFile& file) {
@@ -137,6 +153,7 @@ std::string point_line(const Point& point) {
 
 Result<void> append_points(const std::string& path, const PointsFile& header,
                            const std::vector<Point>& points) {
+  TRIFOLD_TRY(drop_torn_line(path));
   std::FILE* file = std::fopen(path.c_str(), "ab");
   if (file == nullptr)
     return input_error(std::string("cannot write: ") + std::strerror(errno), path);

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "calibrate/fit/grid_fit.h"
+#include "calibrate/fit/points.h"
+#include "hardware/cluster.h"
 #include "hardware/profile.h"
 
 namespace trifold::fit {
@@ -20,6 +22,14 @@ struct FittedProfile {
 std::vector<std::string> public_profile_names();
 // `data_dir` holds hardware.json, h200x2/, third_party_measurements/ and observations/.
 Result<FittedProfile> fit_public(const std::string& name, const std::string& data_dir);
+
+// `base` answers where the points do not, and must have been made on the same GPU type: the
+// catalogue's profile, or hardware::assumed_profile. Refuses points or a base of another GPU.
+Result<FittedProfile> fit_points(const PointsFile& points, const hardware::Cluster& cluster,
+                                 const hardware::Profile& base, const std::string& name);
+
+// Complaints of the quality gate (shared/reference/calibration.md section 3): empty when it passes.
+std::vector<std::string> gate(const std::vector<ErrorReport>& reports);
 
 // The error table that goes with a profile.
 std::string error_table(const std::vector<ErrorReport>& reports);
