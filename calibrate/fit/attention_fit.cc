@@ -82,7 +82,8 @@ void add_published(const GpuFacts& gpu, bool backward, std::vector<Sample>& out)
   }
   if (gpu.profile == "h800") add(out, 4096, 192, 128, (backward ? 420 : 555) / peak * 132 / 112, 1);
   if (backward) return;
-  const double weight = gpu.blackwell ? 0.25 : 0.5;
+  // Batch 1 and a TRT-LLM kernel: launch-bound below 4k. They guide; on A100 they are all there is.
+  const double weight = gpu.profile == "a100" ? 0.5 : 0.08;
   for (const ContextRow& row : kContext)
     if (gpu.profile == row.profile)
       for (int i = 0; i < 6; ++i) add(out, 512 << i, 128, 64, row.tflops[i] / peak, weight);
@@ -91,11 +92,14 @@ void add_published(const GpuFacts& gpu, bool backward, std::vector<Sample>& out)
       add(out, 512 << i, 256, 8 * 16384 / (512 << i), kFa3Head256[i] / peak, 0.5);
 }
 
-// The H200 surface, at this GPU's level.
-void borrow(const hardware::Grid3& h200, std::vector<Sample>& samples) {
+// This GPU's level over the H200 surface; `otherwise` where it has no rows.
+double level_of(const hardware::Grid3& h200, const std::vector<Sample>& samples, double otherwise) {
   std::vector<double> level;
   for (const Sample& s : samples) level.push_back(s.u / h200.at(s.x, s.y, s.z).value);
-  const double scale = level.empty() ? 1 : quantile(level, 0.5);
+  return level.empty() ? otherwise : quantile(level, 0.5);
+}
+
+void borrow(const hardware::Grid3& h200, double scale, std::vector<Sample>& samples) {
   const auto nodes = attention_nodes();
   for (double s : nodes[0])
     for (double d : nodes[1])
@@ -129,13 +133,18 @@ Result<void> fit_attention(const GpuFacts& gpu, const std::string& data_dir,
                            hardware::Profile& profile, std::vector<ErrorReport>& reports) {
   TRIFOLD_ASSIGN(all, read_gpu_facts(data_dir));
   const GpuFacts* h200 = find_gpu(all, "h200");
+  double level = 1;  // the forward pass goes first: its level serves a backward without rows
   for (const bool backward : {false, true}) {
     TRIFOLD_ASSIGN(reference, fit_h200(*h200, data_dir, backward));
     GridFit fit = reference;
     if (gpu.profile != "h200") {
       std::vector<Sample> samples;
       add_published(gpu, backward, samples);
-      borrow(reference.grid, samples);
+      // H100 and H800 are the same silicon, at the same peak: H200's rows are theirs.
+      if (!gpu.blackwell && gpu.fp8 > 0)
+        TRIFOLD_TRY(add_h200(data_dir, gpu.bf16, backward, samples));
+      level = level_of(reference.grid, samples, level);
+      borrow(reference.grid, level, samples);
       fit = fit_pass(reference.report.family, samples, Basis::scaled);
       fit.grid.error = std::hypot(std::min(fit.report.sigma(), 0.1), 0.1);
     }

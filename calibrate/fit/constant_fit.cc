@@ -14,6 +14,9 @@
 //                        more, data/h200x2/moe.csv, of the datasheet rate. Benchmarks stream large
 //                        tensors; training's smaller ones get less, so the range still applies.
 //   quantize_efficiency  1x128 E4M3, same file, 50 us and more.
+//   kernel_gap_graph_s   a graph of 1000 empty kernels, same file. The gap in a stream there, 3.7
+//   us, is
+//                        the host's enqueue (3.6 us), so kernel_gap_s keeps its default.
 //   host_link_efficiency pinned copies of 64 MiB and more (H200), Azure's nvbandwidth rows
 //   elsewhere
 //                        (data/hardware.json achieved.h2d_gbs).
@@ -42,6 +45,8 @@ Result<void> measured_h200(const GpuFacts& gpu, const std::string& data_dir,
         op == "permute" || op == "unpermute" || op == "swiglu" || op == "rmsnorm" || op == "adam";
     if (memory && us >= 100) stream.push_back(std::log(rate / gpu.hbm));
     if (op == "quant" && us >= 50) quantize.push_back(rate / gpu.hbm);
+    if (op == "graph" && var == "device_us_per_graph" && csv.number(i, "d0") == 1000)
+      set(profile, "kernel_gap_graph_s", us * 1e-6 / 1000, "data/h200x2/moe.csv, graph of 1000");
     if (op == "hostlink" && var != "bidir" && csv.number(i, "d0") >= 64 << 20)
       link.push_back(rate / gpu.host);
   }

@@ -26,10 +26,14 @@ struct QuantizeCost {
 };
 Result<QuantizeCost> fit_per_tensor_quantize(const GpuFacts& h200, const std::string& data_dir);
 
+// What fp32 accumulation into the gradient buffer costs, in HBM bytes a weight at the peak rate:
+// the median of data/h200x2/gemm.csv, bf16_acc32 minus bf16 (fit_pass_ratios finds it again).
+inline constexpr double kAccumulateBytes = 3.85;
+
 // dgrad and wgrad read off the forward surface of the permuted shape.
 struct PassRatios {
   double dgrad = 1, wgrad = 1;  // utilisation over the forward one of the same GEMM
-  double accumulate_bytes = 0;  // extra HBM bytes a weight of fp32 accumulation, at peak rate
+  double accumulate_bytes = 0;  // HBM bytes a weight that fp32 accumulation costs, at peak rate
   double error = 0.08;
 };
 

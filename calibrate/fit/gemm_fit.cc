@@ -21,8 +21,10 @@
 //
 // dgrad and wgrad of y[m,n] = x[m,k] w[n,k] are GEMMs of the permuted shapes (m,k,n) and (n,k,m):
 //   u_dgrad(m,n,k) = r_d u(m,k,n)
-//   t_wgrad(m,n,k) = 2mnk/(peak r_w u(n,k,m)) + a n k / HBM      a: fp32 read-modify-write of grads
-// r_d, r_w, a are medians over data/h200x2/gemm.csv; on other GPUs they are `scaled`.
+//   u_wgrad(m,n,k) = r_w u(n,k,m)
+// without the gradient buffer: src/cost adds its traffic. Measured, fp32 accumulation (8 B a
+// weight) costs kAccumulateBytes of HBM time at the peak rate: half hides under the GEMM. r_d, r_w
+// are medians over data/h200x2/gemm.csv; on other GPUs they are `scaled`.
 //
 // Known error: leave one point out about 4 % median; NVFP4 tables are not cuBLAS training kernels.
 
@@ -114,21 +116,28 @@ bool node_supported(const Grid3& grid, double x, double y, double z) {
   return grid.at(x, y, z).basis <= Basis::interpolated;
 }
 
-void derive_passes(const GpuFacts& gpu, Dtype dtype, const PassRatios& ratios, Basis basis,
+// The tables reduce over 512 and more; a weight gradient reduces over tokens. Below, the saturating
+// form with a half-point of 280: 0.49 and 0.74 of the rate at 512 for 128 and 256, measured 0.48
+// and 0.70 (data/h200x2/gemm.csv ksweep, 4096 x 4096).
+constexpr double kShortest = 512;
+double short_reduction(double k) {
+  constexpr double kHalf = 280;
+  if (k >= kShortest) return 1;
+  return k / (k + kHalf) / (kShortest / (kShortest + kHalf));
+}
+
+void derive_passes(const PassRatios& ratios, Basis basis,
                    std::array<Grid3, hardware::kGemmPasses>& passes) {
   const Grid3& forward = passes[static_cast<std::size_t>(GemmPass::forward)];
   const double error = std::hypot(forward.error, ratios.error);
-  const double peak = gpu.peak(dtype);
   passes[static_cast<std::size_t>(
       GemmPass::dgrad)] = tabulate(gemm_nodes(), error, basis, [&](double m, double n, double k) {
     return NodeValue{ratios.dgrad * forward.at(m, k, n).value, node_supported(forward, m, k, n)};
   });
   passes[static_cast<std::size_t>(GemmPass::wgrad)] =
       tabulate(gemm_nodes(), error, basis, [&](double m, double n, double k) {
-        const double flops = 2 * m * n * k;
-        const double t = flops / (peak * ratios.wgrad * forward.at(n, k, m).value) +
-                         ratios.accumulate_bytes * n * k / gpu.hbm;
-        return NodeValue{flops / (peak * t), node_supported(forward, n, k, m)};
+        const double u = ratios.wgrad * short_reduction(m) * forward.at(n, k, m).value;
+        return NodeValue{u, m >= kShortest && node_supported(forward, n, k, m)};
       });
 }
 
@@ -196,7 +205,7 @@ Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir,
     reports.push_back(fit.report);
     auto& passes = profile.gemm[static_cast<std::size_t>(series.dtype)];
     passes[static_cast<std::size_t>(GemmPass::forward)] = std::move(fit.grid);
-    derive_passes(gpu, series.dtype, ratios, Basis::scaled, passes);
+    derive_passes(ratios, Basis::scaled, passes);
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "calibrate/fit/curve_fit.h"
+#include "calibrate/fit/family_fits.h"
 #include "calibrate/fit/profile_fit.h"
 #include "calibrate/fit/solve.h"
 
