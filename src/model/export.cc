@@ -3,8 +3,7 @@
 // Every habit of a family is written out (a few keys are ours or Megatron's, where Hugging Face has
 // none), so that reading the object back needs no defaults.
 #include "model/catalogue.h"
-
-#include <algorithm>
+#include "model/family.h"
 
 namespace trifold::model {
 
@@ -49,6 +48,10 @@ void write_attention(const Model& m, Json& json) {
 
 void write_moe(const Model& m, Json& json) {
   const Moe& e = m.moe;
+  const Family* family = find_family(m.family);
+  const bool expected = family != nullptr && (family->expert_width_is_intermediate ||
+                                              family->windows == WindowRule::chunk);
+  if (!m.is_moe() && expected) json["num_experts"] = 0;
   if (!m.is_moe()) return;
   json["num_experts"] = e.experts;
   json["num_experts_per_tok"] = e.top_k;
@@ -75,6 +78,9 @@ void write_layers(const Model& m, Json& json) {
       json["mlp_layer_types"] = std::move(words);
     }
   }
+  const Family* family = find_family(m.family);
+  const bool default_window = family != nullptr && family->window > 0;
+  if (m.attention.window == 0 && default_window) json["sliding_window"] = 0;
   Json words = Json::array();
   const char* narrow = m.attention.chunked ? "chunked_attention" : "sliding_attention";
   for (LayerKind layer : m.layers) words.push_back(layer.windowed ? narrow : "full_attention");
@@ -109,6 +115,7 @@ void write_rope(const Model& m, Json& json) {
 
 Json to_hf_config(const Model& m) {
   Json json = Json::object();
+  if (!m.name.empty()) json["name"] = m.name;
   if (!m.family.empty()) json["model_type"] = m.family;
   json["num_hidden_layers"] = m.num_layers();
   json["hidden_size"] = m.hidden;

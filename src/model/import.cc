@@ -8,6 +8,7 @@
 #include "model/catalogue.h"
 #include "model/family.h"
 #include "model/layer_pattern.h"
+#include "model/where.h"
 
 namespace trifold::model {
 
@@ -442,6 +443,7 @@ Result<void> refuse_unpriceable(const Json& outer, const Json& inner, const std:
 }
 
 std::string stem_of(const std::string& file) {
+  if (!split_where(file).pointer.empty()) return "inline";
   std::string name = file.substr(file.find_last_of('/') + 1);
   if (name.size() > 5 && name.substr(name.size() - 5) == ".json") name.resize(name.size() - 5);
   return name;
@@ -453,14 +455,16 @@ Result<Model> import_hf_config(const Json& config, const std::string& file,
                                std::vector<ImportNote>* notes) {
   if (!config.is_object())
     return input_error("a model is a JSON object in Hugging Face's key names", file);
-  std::string pointer;
-  const Json& text = text_config(config, pointer);
+  const Where base = split_where(file);
+  std::string inner;
+  const Json& text = text_config(config, inner);
+  const std::string pointer = base.pointer + inner;
   TRIFOLD_TRY(refuse_unpriceable(config, text, file));
   const std::string type = model_type_of(config, text);
   const Family* family = type.empty() ? &inline_family() : find_family(type);
   if (family == nullptr)
     return input_error(fmt::format("model_type '{}' is not known and cannot be priced", type),
-                       file + "#" + pointer + "/model_type", suggest(type, family_names()));
+                       base.file + "#" + pointer + "/model_type", suggest(type, family_names()));
   Json flat = flattened(text);
   if (!flat.contains("tie_word_embeddings") && config.contains("tie_word_embeddings"))
     flat["tie_word_embeddings"] = config["tie_word_embeddings"];
@@ -468,8 +472,8 @@ Result<Model> import_hf_config(const Json& config, const std::string& file,
   Model model;
   model.name = stem_of(file);
   model.family = type;
-  JsonReader reader(flat, file, pointer);
-  reader.ignore("name");
+  JsonReader reader(flat, base.file, pointer);
+  reader.get("name", model.name);
   read_config(Import{reader, *family, model, notes});
   if (!type.empty()) reader.ignore_rest();
   TRIFOLD_TRY(reader.finish());

@@ -5,6 +5,7 @@
 
 #include "model/catalogue.h"
 #include "model/layer_pattern.h"
+#include "model/where.h"
 
 namespace trifold::model {
 
@@ -92,8 +93,9 @@ void settle(JsonReader& reader, const Model& before, Model& m) {
     for (LayerKind& layer : m.layers) layer.windowed = false;
   if (!before.is_moe() && m.is_moe())
     for (LayerKind& layer : m.layers) layer.moe = true;
-  if (!m.is_moe())
-    for (LayerKind& layer : m.layers) layer.moe = false;
+  if (m.is_moe()) return;
+  m.moe = Moe{};
+  for (LayerKind& layer : m.layers) layer.moe = false;
 }
 
 void resize(JsonReader& reader, Model& m) {
@@ -119,7 +121,8 @@ void resize(JsonReader& reader, Model& m) {
 
 Result<void> apply_overrides(Model& model, const Json& overrides, const std::string& where) {
   if (overrides.is_null()) return {};
-  JsonReader reader(overrides, where);
+  const Where base = split_where(where);
+  JsonReader reader(overrides, base.file, base.pointer);
   Model changed = model;
   read_numbers(reader, changed);
   settle(reader, model, changed);

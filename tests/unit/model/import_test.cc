@@ -281,6 +281,16 @@ TEST(Import, OneClearErrorForEachBadConfig) {
   expect_contains(refusal(Json("x")), {"object"});
 }
 
+TEST(Import, PointersContinueThoseOfTheJob) {
+  const Result<Model> bad =
+      import_hf_config(with(llama(), {{"hidden_size", 0}}), "job.json#/model");
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().where, "job.json#/model/hidden_size");
+  const Result<Model> good = import_hf_config(llama(), "job.json#/model");
+  ASSERT_TRUE(good);
+  EXPECT_EQ(good->name, "inline");
+}
+
 // An inline shape has no library behind it: a key that nobody reads is a typing error.
 TEST(Import, InlineShapesAreReadStrictly) {
   const Json shape = without(moe(), "model_type");
