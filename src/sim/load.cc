@@ -15,10 +15,11 @@ namespace {
 constexpr double kTiny = 1e-12;
 
 // Highest speed on a share `x` of resource 0 of work in whole rounds.
-double round_speed(double rounds, double x) {
-  if (rounds <= 0 || x >= 1) return 1;
+double round_speed(const Load& load, double x) {
+  if (x >= 1) return 1;
   if (x <= kTiny) return kTiny;
-  return std::ceil(rounds - kTiny) / std::ceil(rounds / x - kTiny);
+  const double stepped = std::ceil(load.rounds / x - kTiny) / std::ceil(load.rounds - kTiny);
+  return 1 / (load.grain * stepped + (1 - load.grain) / x);
 }
 
 }  // namespace
@@ -61,10 +62,8 @@ void LoadTable::rates(const std::uint8_t* loads, int count, Rate* out) const {
     for (int r = 0; r < kResources; ++r)
       slow += load.sensitivity[r] * std::min(1.0, total_use[r] - load.use[r]);
     cap[i] = 1 / slow;
-    if (load.rounds > 0 && load.use[0] > 0) {
-      const double x = std::min(1.0, capacity[0] / load.use[0]);
-      cap[i] = std::min(cap[i], round_speed(load.rounds, x));
-    }
+    if (load.rounds > 0 && load.use[0] > 0)
+      cap[i] *= round_speed(load, std::min(1.0, capacity[0] / load.use[0]));
     rate[i] = 0;
     frozen[i] = false;
   }

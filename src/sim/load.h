@@ -21,8 +21,10 @@ struct Load {
   std::array<double, kResources> hold{};
   std::array<double, kResources> sensitivity{};  // speed <= 1 / (1 + sensitivity x others' use)
   // Work that comes in this many whole rounds on resource 0 at full capacity: on a share x of it,
-  // ceil(rounds / x) rounds are needed. 0: fluid.
+  // ceil(rounds / x) rounds are needed. 0: fluid. `grain` is how much of that step shows: the time
+  // is grain x stepped + (1 - grain) x fluid.
   double rounds = 0;
+  double grain = 1;
   // Share of resource 0 that a task with `hold` cannot get until this one ends (no pre-emption).
   double fill = 0;
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// One unit's forward against another's backward, layer by layer (Megatron's combined 1F1B,
+// megatron.md 4.4):
+//
+//   dispatch stream: C.bwd          D.fwd  ->  D.bwd                     C.fwd
+//   compute stream:  A.fwd       X.bwd(dgrad) -> X.wgrad -> X.fwd        A.bwd(dgrad)  A.wgrad
+//
+// Without `delay_wgrad` the weight gradients run inside X.bwd and A.bwd, so D.bwd starts later and
+// has X.fwd alone for cover. The shared expert runs with the experts. Layers pair by count; surplus
+// layers, embedding and head run alone. Transfers that cannot hide show as waits of the compute
+// stream; what the dispatcher's SMs cost the GEMMs comes from contention.cc.
+#include <algorithm>
+
+#include "schedule/lowering.h"
+
+namespace trifold::schedule {
+
+using job::Overlap;
+using layer::Segment;
+
+namespace {
+
+constexpr std::size_t at(Segment s) { return static_cast<std::size_t>(s); }
+
+}  // namespace
+
+double Lowering::pair_device_s(const BlockProgram& f, const BlockProgram& b) const {
+  const bool delayed = job_.techniques.has(Overlap::delay_wgrad);
+  const auto both = [&](const BlockProgram& x, const std::array<Piece, layer::kSegments>& of) {
+    return device_s(x, of[at(Segment::experts)]) + device_s(x, of[at(Segment::shared)]);
+  };
+  const double expert_wgrad = both(b, b.w),
+               attention_wgrad = device_s(b, b.w[at(Segment::attention)]);
+  const double windows[4][2] = {
+      {device_s(b, b.b_combine_comm), device_s(f, f.f[at(Segment::attention)])},
+      {device_s(f, f.f_dispatch_comm), both(b, b.b) + (delayed ? 0 : expert_wgrad)},
+      {device_s(b, b.b_dispatch_comm), both(f, f.f) + (delayed ? expert_wgrad : 0)},
+      {device_s(f, f.f_combine_comm),
+       device_s(b, b.b[at(Segment::attention)]) + (delayed ? 0 : attention_wgrad)}};
+  double seconds = delayed ? attention_wgrad : 0;
+  for (const auto& [comm, compute] : windows) seconds += std::max(comm, compute);
+  return seconds + device_s(f, f.f[at(Segment::combine)]) + device_s(b, b.b[at(Segment::combine)]);
+}
+
+Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const Unit& b,
+                                       int backward_layer, Pair in) {
+  const bool delayed = job_.techniques.has(Overlap::delay_wgrad);
+  const BlockProgram& x = program_of(chunk_of(f), forward_layer);
+  const BlockProgram& y = program_of(chunk_of(b), backward_layer);
+  const auto forward = [&](const Piece& p, sim::Index after) {
+    return chain(f, x, p, forward_layer, Work::forward, after);
+  };
+  const auto backward = [&](const Piece& p, sim::Index after) {
+    return chain(b, y, p, backward_layer, Work::backward, after);
+  };
+  gather_layer(f, forward_layer, true);
+  reload_layer(b, backward_layer);
+  const sim::Index combined =
+      backward(y.b_combine_comm, backward(y.b[at(Segment::combine)], in.backward));
+  const sim::Index attended = forward(x.f[at(Segment::attention)], in.forward);
+  const sim::Index dispatched = forward(x.f_dispatch_comm, attended);
+  sim::Index experts =
+      backward(y.b[at(Segment::experts)], backward(y.b[at(Segment::shared)], combined));
+  depend(combined, experts);
+  if (!delayed)
+    experts = backward(y.w[at(Segment::shared)], backward(y.w[at(Segment::experts)], experts));
+  const sim::Index returned =
+      backward(y.b_dispatch_comm, backward(y.b[at(Segment::dispatch)], experts));
+  if (delayed) backward(y.w[at(Segment::shared)], backward(y.w[at(Segment::experts)], experts));
+  const sim::Index shared = forward(x.f[at(Segment::shared)], attended);
+  sim::Index expert = forward(x.f[at(Segment::dispatch)], dispatched);
+  expert = forward(x.f[at(Segment::experts)], expert);
+  if (x.f[at(Segment::experts)].empty()) depend(shared, expert);
+  const sim::Index sent = forward(x.f_combine_comm, expert);
+  sim::Index attention = backward(y.b[at(Segment::attention)], returned);
+  attention = backward(y.w[at(Segment::attention)], attention);
+  Pair out;
+  out.forward = forward(x.f[at(Segment::combine)], sent);
+  out.backward = attention;
+  double wait = 0;
+  if (x.host_forward_s + y.host_backward_s > 0) {
+    double host = x.host_forward_s + y.host_backward_s;
+    if (!job_.techniques.has(job::GraphScope::full_iteration))
+      host *= pricer_.constants().host_overlap_factor;
+    wait = host_wait_s(pair_device_s(x, y), host);
+  }
+  out.forward = host_wait(f, wait, Work::forward, out.forward);
+  offload_layer(f, forward_layer, out.forward);
+  scatter_layer(b, backward_layer, out.backward);
+  return out;
+}
+
+void Lowering::merged_unit(const Unit& f, const Unit& b) {
+  const layout::Chunk &x = chunk_of(f), &y = chunk_of(b);
+  Pair now;
+  now.forward = begin_unit(f, true);
+  now.backward = begin_unit(b, false);
+  const BlockProgram &head = out_.programs.head, &embedding = out_.programs.embedding;
+  if (x.embedding)
+    now.forward = chain(f, embedding, embedding.forward, -1, Work::forward, now.forward);
+  for (int i = 0; y.loss && i < 1 + job_.model.mtp_layers; ++i)
+    now.backward = chain(b, head, head.backward, -1, Work::backward, now.backward);
+  const int pairs = std::min(layers_of(x), layers_of(y));
+  const bool plain = x.mtp == 0 && y.mtp == 0;  // MTP depths run alone
+  int i = 0, j = layers_of(y) - 1;
+  for (; plain && i < pairs; ++i, --j) now = merged_layers(f, i, b, j, now);
+  for (; i < layers_of(x); ++i) now.forward = forward_layer(f, i, now.forward);
+  for (; j >= 0; --j) now.backward = backward_layer(b, j, false, now.backward);
+  for (int k = 0; x.loss && k < 1 + job_.model.mtp_layers; ++k)
+    now.forward = chain(f, head, head.forward, -1, Work::forward, now.forward);
+  if (y.embedding)
+    now.backward = chain(b, embedding, embedding.backward, -1, Work::backward, now.backward);
+  end_unit(f, true, now.forward);
+  end_unit(b, false, now.backward);
+  wgrad_end_[unit_index(b)] = now.backward;
+  step_.memory.push_back(
+      {now.backward, static_cast<std::int16_t>(b.stage), static_cast<std::int16_t>(b.chunk), -1});
+}
+
+}  // namespace trifold::schedule
