@@ -89,8 +89,10 @@ void settle(JsonReader& reader, const Model& before, Model& m) {
     m.attention.kv_heads = m.attention.heads;
   if (before.attention.window == 0 && m.attention.window > 0)
     for (LayerKind& layer : m.layers) layer.windowed = true;
-  if (m.attention.window == 0)
+  if (m.attention.window == 0) {
+    m.attention.chunked = false;
     for (LayerKind& layer : m.layers) layer.windowed = false;
+  }
   if (!before.is_moe() && m.is_moe())
     for (LayerKind& layer : m.layers) layer.moe = true;
   if (m.is_moe()) return;
