@@ -66,6 +66,8 @@ Result<Json> parse_json(std::string_view text, const std::string& name) {
     return input_error(torn ? "JSON ends too early (truncated?)" : "not valid JSON: " + message,
                        name + ":" + line_of(text, e.byte),
                        torn ? "the file is not complete; write it again" : "");
+  } catch (const nlohmann::json::exception& e) {  // a number like 1e999
+    return input_error(e.what(), name);
   }
 }
 

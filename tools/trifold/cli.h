@@ -53,5 +53,6 @@ void add_verbs(CLI::App& app, Context& context);
 void add_estimate(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
+void add_plan(CLI::App& app, Context& context);
 
 }  // namespace trifold::cli

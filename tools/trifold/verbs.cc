@@ -4,6 +4,7 @@
 namespace trifold::cli {
 
 void add_verbs(CLI::App& app, Context& context) {
+  add_plan(app, context);
   add_estimate(app, context);
   add_list(app, context);
   add_import(app, context);

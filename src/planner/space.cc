@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/space.h"
+
+#include <algorithm>
+
+#include "base/math.h"
+#include "planner/query.h"
+
+namespace trifold::planner {
+
+namespace {
+
+using job::OffloadModule;
+using job::Recompute;
+
+std::vector<int> powers_of_two(std::int64_t limit) {
+  std::vector<int> values;
+  for (std::int64_t v = 1; v <= limit; v *= 2) values.push_back(static_cast<int>(v));
+  return values;
+}
+
+template <class Keep>
+std::vector<int> filtered(std::vector<int> values, const std::vector<int>& pinned, Keep keep) {
+  if (!pinned.empty())
+    values = pinned;
+  else
+    values.erase(std::remove_if(values.begin(), values.end(), [&](int v) { return !keep(v); }),
+                 values.end());
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+
+std::vector<int> divisors_int(std::int64_t value) {
+  std::vector<int> values;
+  for (std::int64_t d : divisors(value)) values.push_back(static_cast<int>(d));
+  return values;
+}
+
+std::vector<Transport> transports(const Query& query) {
+  std::vector<Transport> list;
+  std::vector<job::Dispatcher> dispatchers = query.pins.dispatcher;
+  if (dispatchers.empty())
+    for (const auto& token : job::kDispatchers) dispatchers.push_back(token.value);
+  if (!query.model.is_moe()) dispatchers = {job::Dispatcher::alltoall};
+  for (job::Dispatcher dispatcher : dispatchers)
+    for (bool overlap : {false, true})
+      for (bool graphs : {false, true}) {
+        if (overlap && (!query.model.is_moe() || dispatcher == job::Dispatcher::allgather))
+          continue;
+        if (query.pins.ep_overlap && *query.pins.ep_overlap != overlap) continue;
+        if (query.pins.cuda_graph && *query.pins.cuda_graph != graphs) continue;
+        list.push_back({dispatcher, overlap, graphs});
+      }
+  return list;
+}
+
+std::vector<EnumSet<Recompute>> recompute_sets(const Query& query) {
+  if (query.pins.recompute) return {*query.pins.recompute};
+  const bool moe = query.model.is_moe(),
+             mla = query.model.attention.kind == model::AttentionKind::mla;
+  const bool dense = query.model.dense_layers() > 0;
+  std::vector<Recompute> light;
+  if (moe) light.push_back(Recompute::moe_act);
+  if (moe || mla) light.push_back(Recompute::layernorm);
+  if (mla) light.push_back(Recompute::mla_up_proj);
+  if (dense) light.push_back(Recompute::mlp);
+  std::vector<EnumSet<Recompute>> sets;
+  for (unsigned mask = 0; mask < (1u << light.size()); ++mask) {
+    EnumSet<Recompute> set;
+    for (std::size_t i = 0; i < light.size(); ++i)
+      if ((mask >> i) & 1u) set.insert(light[i]);
+    sets.push_back(set);
+  }
+  if (moe) sets.push_back({Recompute::moe, Recompute::layernorm});
+  if (query.model.moe.shared_ffn > 0)
+    sets.push_back({Recompute::shared_experts, Recompute::moe_act, Recompute::layernorm});
+  sets.push_back({Recompute::full});
+  return sets;
+}
+
+std::vector<MemorySaving> savings(const Query& query) {
+  std::vector<EnumSet<OffloadModule>> offloads = {{}};
+  const bool may_offload = query.model.is_moe() && query.pins.activation_offload.value_or(true);
+  if (may_offload) {
+    offloads.push_back({OffloadModule::expert_fc1});
+    offloads.push_back({OffloadModule::moe_act});
+    offloads.push_back({OffloadModule::expert_fc1, OffloadModule::moe_act});
+    if (query.pins.activation_offload.value_or(false)) offloads.erase(offloads.begin());
+  }
+  std::vector<bool> moments = {query.optimizer_precision == OptimizerPrecision::bf16_moments};
+  if (query.optimizer_precision == OptimizerPrecision::automatic) moments = {false, true};
+  std::vector<MemorySaving> list;
+  for (bool bf16 : moments)
+    for (const auto& recompute : recompute_sets(query))
+      for (const auto& offload : offloads) {
+        // A module that is rebuilt is not offloaded as well, and full recompute leaves nothing to
+        // offload.
+        if (!offload.empty() && recompute.contains(Recompute::full)) continue;
+        if (offload.contains(OffloadModule::moe_act) && recompute.contains(Recompute::moe_act))
+          continue;
+        if (!offload.empty() && recompute.contains(Recompute::moe)) continue;
+        list.push_back({recompute, offload, bf16});
+      }
+  return list;
+}
+
+}  // namespace
+
+double Space::geometries() const {
+  double n = 1;
+  for (const auto* axis : {&tp, &ulysses_sp, &cp, &pp, &ep, &etp, &micro_batch_size})
+    n *= static_cast<double>(axis->size());
+  return n;
+}
+
+double Space::variants() const {
+  return static_cast<double>(vpp.size() * transports.size() * savings.size() * fsdp.size());
+}
+
+Space make_space(const Query& query) {
+  const model::Model& m = query.model;
+  const Pins& pins = query.pins;
+  const int domain = query.cluster.gpus_used_per_domain;
+  const std::int64_t layers = m.num_layers() + m.mtp_layers;
+  Space s;
+  s.tp = filtered(powers_of_two(domain), pins.tp,
+                  [&](int v) { return divides(v, m.attention.heads); });
+  s.ulysses_sp = filtered(powers_of_two(domain), pins.ulysses_sp,
+                          [&](int v) { return divides(v, m.attention.heads); });
+  s.cp = filtered(powers_of_two(std::max<std::int64_t>(1, query.training.sequence_length / 2048)),
+                  pins.cp, [](int) { return true; });
+  s.pp = filtered(divisors_int(query.gpus), pins.pp, [&](int v) { return v <= layers; });
+  std::vector<int> chunks;
+  for (int v = 1; v <= layers; ++v) chunks.push_back(v);
+  s.vpp = filtered(chunks, pins.vpp, [](int) { return true; });
+  s.ep = filtered(divisors_int(std::max<std::int64_t>(1, m.moe.experts)), pins.ep,
+                  [&](int v) { return v <= query.gpus; });
+  s.etp = filtered(m.is_moe() ? powers_of_two(domain) : std::vector<int>{1}, pins.etp,
+                   [&](int v) { return !m.is_moe() || divides(v, m.moe.expert_ffn); });
+  s.micro_batch_size = filtered({1, 2, 4, 8}, pins.micro_batch_size, [&](int v) {
+    return divides(v, query.training.global_batch_size);
+  });
+  s.transports = transports(query);
+  s.savings = savings(query);
+  s.fsdp = pins.fsdp ? std::vector<bool>{*pins.fsdp} : std::vector<bool>{false, true};
+  return s;
+}
+
+job::Job base_job(const Query& query) {
+  job::Job job;
+  job.model = query.model;
+  job.cluster = query.cluster;
+  job.profile = query.profile;
+  job.gpus = query.gpus;
+  job.training = query.training;
+  job.techniques.routing = query.routing;
+  job.techniques.fusions = {job::Fusion::cross_entropy};
+  if (query.model.is_moe()) {
+    job.techniques.fusions.insert(job::Fusion::router);
+    job.techniques.fusions.insert(job::Fusion::permute);
+  }
+  return job;
+}
+
+void set_geometry(const Geometry& g, job::Job& job) {
+  layout::Layout& l = job.layout;
+  l.tp = g.tp;
+  l.ulysses_sp = g.ulysses_sp;
+  l.cp = g.cp;
+  l.pp = g.pp;
+  l.ep = g.ep;
+  l.etp = g.etp;
+  job.training.micro_batch_size = g.micro_batch_size;
+  job.techniques.sequence_parallel = g.tp > 1;
+}
+
+void set_variant(const Query& query, int vpp, const Transport& transport,
+                 const MemorySaving& saving, bool fsdp, job::Job& job) {
+  using job::Overlap;
+  job.layout.vpp = vpp;
+  job.layout.fsdp = fsdp;
+  job.schedule.kind =
+      vpp > 1 ? layout::ScheduleKind::interleaved : layout::ScheduleKind::one_f_one_b;
+  job::Techniques& t = job.techniques;
+  t.dispatcher = transport.dispatcher;
+  t.overlap = {Overlap::grad_reduce, Overlap::param_gather};
+  if (fsdp) t.overlap.insert(Overlap::fsdp);
+  if (vpp > 1) t.overlap.insert(Overlap::pipeline_p2p);
+  if (job.layout.tp > 1) t.overlap.insert(Overlap::tp_comm);
+  if (transport.ep_overlap) {
+    t.overlap.insert(Overlap::ep_a2a);
+    t.overlap.insert(Overlap::delay_wgrad);
+  }
+  t.cuda_graph = {};
+  if (transport.graphs) {
+    t.cuda_graph.insert(job::GraphScope::attn);
+    if (query.model.is_moe()) {
+      t.cuda_graph.insert(job::GraphScope::moe_router);
+      t.cuda_graph.insert(job::GraphScope::moe_preprocess);
+    }
+  }
+  t.recompute = saving.recompute;
+  t.offload.activation_modules = saving.offload;
+  job.training.optimizer = query.training.optimizer;
+  if (saving.bf16_moments) job.training.optimizer.moments = job::StateType::bf16;
+}
+
+Result<void> validate(const Query& query) {
+  if (query.gpus <= 0)
+    return input_error("a plan needs at least one GPU", "--gpus", "for example --gpus 1024");
+  if (query.gpus > query.cluster.max_gpus)
+    return input_error("cluster " + query.cluster.name + " has " +
+                           std::to_string(query.cluster.max_gpus) + " GPUs",
+                       "--gpus", "ask for at most that many");
+  if (query.training.global_batch_size <= 0 || query.training.sequence_length <= 0)
+    return input_error("batch and sequence must be positive",
+                       "--global-batch-size, --sequence-length");
+  return {};
+}
+
+}  // namespace trifold::planner
