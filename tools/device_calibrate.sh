@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds (or takes) bin/trifold_calibrate and measures this machine. Made for a bare GPU machine.
-#   tools/device_calibrate.sh pack             here, once: headers that such a machine may lack -> .deps/
+#   tools/device_calibrate.sh pack             here, once: the program and headers that such a machine may lack -> .deps/
 #   tools/device_calibrate.sh build            only builds
 #   tools/device_calibrate.sh check            kernel checks, compute-sanitizer (memcheck) where present
 #   tools/device_calibrate.sh quick|full|layer|lab   measures, into $OUT (default: build/calibrate-out)
@@ -36,6 +36,8 @@ runtime_path() {
 pack() {
   mkdir -p .deps/include
   cp -rL /usr/include/nlohmann /usr/include/fmt .deps/include/
+  # A program built here runs there when its glibc is not older: it saves the build.
+  [ -x "$build/trifold_calibrate" ] && cp "$build/trifold_calibrate" .deps/
   grep -qx '/.deps/' .git/info/exclude 2>/dev/null || echo '/.deps/' >> .git/info/exclude
   du -sh .deps
 }
@@ -96,7 +98,12 @@ export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVL
 exe="$build/trifold_calibrate"
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo "")
 
-ready() { "$exe" --bootstrap > /dev/null 2>&1 || build || exit 1; }
+# What was built here before, else the packed program, else a build.
+ready() {
+  "$exe" --bootstrap > /dev/null 2>&1 && return 0
+  if .deps/trifold_calibrate --bootstrap > /dev/null 2>&1; then exe=.deps/trifold_calibrate; say "packed program"; return 0; fi
+  build || exit 1
+}
 
 sanitize() {
   local tool

@@ -47,7 +47,7 @@ float from_bf16(std::uint16_t bits) {
 // Ranks fill with rank + 1 (bf16 bytes of one value): expected results are small integers.
 Result<bool> right(Rank& rank, const Communicator& c, const Ask& ask, const Pair& pair) {
   const auto n = static_cast<std::size_t>(c.ranks());
-  const std::size_t elements = std::max<std::size_t>(ask.bytes / 2, n);
+  const std::size_t elements = std::max<std::size_t>(ask.bytes / 2, 8 * n);
   const float mine = static_cast<float>(c.rank() + 1);
   std::uint32_t bits = 0;
   std::memcpy(&bits, &mine, 4);
@@ -60,7 +60,7 @@ Result<bool> right(Rank& rank, const Communicator& c, const Ask& ask, const Pair
   TRIFOLD_TRY(wait_for(rank.device.stream, 60, [&] { return rank.control.aborted(); }));
   TRIFOLD_ASSIGN(got, to_host<std::uint16_t>(pair.to, elements));
   const float sum = static_cast<float>(n * (n + 1)) / 2;
-  const std::size_t part = elements / n;
+  const std::size_t part = elements * 2 / n / 16 * 8;
   for (std::size_t i = 0; i < part * n; ++i) {
     float expected = 0;
     switch (ask.op) {

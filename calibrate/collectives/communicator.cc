@@ -65,7 +65,8 @@ void Communicator::close(bool clean) noexcept {
 Result<void> Communicator::collective(Collective op, const void* from, void* to, std::size_t bytes,
                                       cudaStream_t stream) const {
   if (comm_ == nullptr) return {};
-  const std::size_t part = bytes / static_cast<std::size_t>(ranks_);
+  // Parts of whole 16-byte words, so that they stay aligned.
+  const std::size_t part = bytes / static_cast<std::size_t>(ranks_) / 16 * 16;
   const auto* source = static_cast<const char*>(from);
   auto* target = static_cast<char*>(to);
   switch (op) {

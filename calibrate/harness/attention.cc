@@ -145,7 +145,7 @@ class Builder {
     Tensor t;
     t.uid = static_cast<std::int64_t>(tensors_.size()) + 1;
     TRIFOLD_TRY(t.descriptor.create(CUDNN_BACKEND_TENSOR_DESCRIPTOR));
-    const std::int64_t alignment = by_value ? 4 : 16;
+    const std::int64_t alignment = 16;
     TRIFOLD_TRY(t.descriptor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type));
     TRIFOLD_TRY(t.descriptor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.data()));
     TRIFOLD_TRY(t.descriptor.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data()));
@@ -409,7 +409,9 @@ Result<BackwardTensors> backward_tensors(Builder& g, const AttentionShape& shape
                          one, d_o, dq, dk, dv,    softmax_sum, dq_sum};
 }
 
-Result<void> backward_graph(Builder& g, const AttentionShape& shape, Names& n) {
+// `inner` is the declared type of dS and of K's reshape, where the pattern is matched by type.
+Result<void> backward_graph(Builder& g, const AttentionShape& shape, Names& n,
+                            cudnnDataType_t inner) {
   const Sizes z(shape);
   const auto bf16 = CUDNN_DATA_BFLOAT16;
   const bool grouped = shape.heads != shape.kv_heads;
@@ -441,7 +443,7 @@ Result<void> backward_graph(Builder& g, const AttentionShape& shape, Names& n) {
   TRIFOLD_ASSIGN(dp, g.local(z.scores));
   TRIFOLD_ASSIGN(centred, g.local(z.scores));
   TRIFOLD_ASSIGN(weighted, g.local(z.scores));
-  TRIFOLD_ASSIGN(ds, g.local(z.scores, bf16));
+  TRIFOLD_ASSIGN(ds, g.local(z.scores, inner));
   TRIFOLD_TRY(g.matmul(t.d_o, t.v, dp));
   TRIFOLD_TRY(g.binary(CUDNN_POINTWISE_SUB, dp, t.softmax_sum, centred));
   TRIFOLD_TRY(g.binary(CUDNN_POINTWISE_MUL, centred, p, weighted));
@@ -449,7 +451,7 @@ Result<void> backward_graph(Builder& g, const AttentionShape& shape, Names& n) {
   TRIFOLD_ASSIGN(ds_t, g.tensor(flipped, flipped_strides, bf16, true));
   TRIFOLD_TRY(g.reshape(ds, ds_t));
   TRIFOLD_TRY(gradient_of_kv(g, ds_t, t.q, dk_full, grouped, t.dk));
-  TRIFOLD_ASSIGN(k_plain, g.tensor(z.k, memory_of(z.k), bf16, true));
+  TRIFOLD_ASSIGN(k_plain, g.tensor(z.k, memory_of(z.k), inner, true));
   TRIFOLD_TRY(g.reshape(t.k, k_plain));
   TRIFOLD_TRY(g.matmul(ds, k_plain, t.dq_sum));
   return g.unary(CUDNN_POINTWISE_IDENTITY, t.dq_sum, t.dq);
@@ -483,10 +485,18 @@ Result<Attention> Attention::make(Device& device, const AttentionShape& shape) {
       static_cast<std::size_t>(shape.batch * shape.heads * shape.sequence * shape.qk_dim * 4);
   CUDNN_TRY(cudnnCreate(&s.handle));
   CUDNN_TRY(cudnnSetStream(s.handle, device.stream));
-  TRIFOLD_TRY(shape.backward ? backward_graph(s.builder, shape, s.names)
-                             : forward_graph(s.builder, shape, s.names));
   std::int64_t bytes = 0;
-  TRIFOLD_TRY(s.builder.plan(s.handle, s.plan, bytes));
+  Result<void> planned = skip("no graph tried");
+  // cudnn-frontend declares f32; other releases of cuDNN want the operands' own type.
+  for (const cudnnDataType_t inner : {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16}) {
+    s.builder = Builder();
+    s.names = Names();
+    planned = shape.backward ? backward_graph(s.builder, shape, s.names, inner)
+                             : forward_graph(s.builder, shape, s.names);
+    if (planned) planned = s.builder.plan(s.handle, s.plan, bytes);
+    if (planned || !shape.backward) break;
+  }
+  if (!planned) return std::move(planned).error();
   if (bytes > 0) {
     TRIFOLD_ASSIGN(workspace, device.arena.take(static_cast<std::size_t>(bytes)));
     s.workspace = workspace;

@@ -182,7 +182,11 @@ Result<Graph> Graph::capture(cudaStream_t stream, const std::function<Result<voi
   Result<void> enqueued = enqueue();
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-  if (!enqueued) return std::move(enqueued).error();
+  if (!enqueued) {
+    (void)cudaGetLastError();
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    return skip("cannot be captured in a graph: " + enqueued.error().message);
+  }
   if (ended != cudaSuccess) {
     (void)cudaGetLastError();
     return skip(std::string("cannot be captured in a graph: ") + cudaGetErrorString(ended));

@@ -38,7 +38,9 @@ void release(Rank& rank, bool clean) noexcept {
 Result<Summary> run_rank(Rank& rank, int device_index, const std::vector<std::uint8_t>& id) {
   set_fault_place(host_name() + ", rank " + std::to_string(rank.control.rank()));
   const auto start = std::chrono::steady_clock::now();
-  Result<void> opened = open_device(rank.device, device_index, 0.85);
+  const bool small = rank.options->mode == Mode::lab || rank.options->mode == Mode::check_kernels;
+  const double share = small ? 0.3 : 0.85;
+  Result<void> opened = open_device(rank.device, device_index, share);
   rank.device.next_seed =
       rank.options->seed * 1000003 + static_cast<std::uint64_t>(rank.control.rank()) * 7919;
   TRIFOLD_ASSIGN(all_open, rank.control.all(opened.has_value()));

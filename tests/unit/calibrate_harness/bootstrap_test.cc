@@ -79,10 +79,8 @@ TEST(ReadLaunch, ContradictionsNameTheVariable) {
   const Result<Launch> word = launch_of({{"RANK", "first"}, {"WORLD_SIZE", "4"}});
   ASSERT_FALSE(word);
   EXPECT_NE(word.error().message.find("first"), std::string::npos);
-  const Result<Launch> port = launch_of({{"RANK", "0"},
-                                         {"WORLD_SIZE", "2"},
-                                         {"MASTER_ADDR", "a"},
-                                         {"TRIFOLD_PORT", "99999"}});
+  const Result<Launch> port = launch_of(
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"TRIFOLD_PORT", "99999"}});
   ASSERT_FALSE(port);
   EXPECT_EQ(port.error().where, "TRIFOLD_PORT");
 }

@@ -10,7 +10,8 @@ namespace trifold::kernels::reference {
 namespace {
 
 TEST(Route, SoftmaxTopK) {
-  // exp(0) = 1, exp(ln 2) = 2, exp(ln 5) = 5, sum 8: the best two are 5/8 and 2/8; normalised 5/7, 2/7.
+  // exp(0) = 1, exp(ln 2) = 2, exp(ln 5) = 5, sum 8: the best two are 5/8 and 2/8; normalised 5/7,
+  // 2/7.
   const double logits[] = {0, std::log(2.0), std::log(5.0)};
   Router r;
   r.experts = 3, r.k = 2;
@@ -80,11 +81,11 @@ TEST(CrossEntropy, UniformLogits) {
 }
 
 TEST(E4m3, Values) {
-  EXPECT_EQ(e4m3_value(0x7e), 448);          // 1111.110: 1.75 * 2^8
-  EXPECT_EQ(e4m3_value(0x38), 1);            // exponent 7
+  EXPECT_EQ(e4m3_value(0x7e), 448);  // 1111.110: 1.75 * 2^8
+  EXPECT_EQ(e4m3_value(0x38), 1);    // exponent 7
   EXPECT_EQ(e4m3_value(0xb8), -1);
-  EXPECT_EQ(e4m3_value(0x01), 1.0 / 512);    // smallest subnormal, 2^-9
-  EXPECT_EQ(e4m3_value(0x08), 1.0 / 64);     // smallest normal, 2^-6
+  EXPECT_EQ(e4m3_value(0x01), 1.0 / 512);  // smallest subnormal, 2^-9
+  EXPECT_EQ(e4m3_value(0x08), 1.0 / 64);   // smallest normal, 2^-6
   EXPECT_TRUE(std::isnan(e4m3_value(0x7f)));
 }
 

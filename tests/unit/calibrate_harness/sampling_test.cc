@@ -34,8 +34,8 @@ TEST(WarmUp, SettlesOnThreeSamplesWithinTwoPercent) {
   WarmUp warm{SampleRule{}};
   EXPECT_FALSE(warm.add(200, 1));
   EXPECT_FALSE(warm.add(120, 2));
-  EXPECT_FALSE(warm.add(101, 3));  // 101 .. 200
-  EXPECT_FALSE(warm.add(100, 4));  // 100 .. 120
+  EXPECT_FALSE(warm.add(101, 3));   // 101 .. 200
+  EXPECT_FALSE(warm.add(100, 4));   // 100 .. 120
   EXPECT_TRUE(warm.add(101.5, 5));  // 100 .. 101.5
   EXPECT_TRUE(warm.settled());
 }
@@ -62,7 +62,7 @@ TEST(Enough, NoiseRunsToTheMostSamplesOrTheBudget) {
   EXPECT_FALSE(enough(rule, noisy, 1));
   EXPECT_TRUE(enough(rule, noisy, rule.budget_ms + 1));
   noisy.push_back(110);
-  EXPECT_TRUE(enough(rule, noisy, 1));  // 31
+  EXPECT_TRUE(enough(rule, noisy, 1));            // 31
   EXPECT_FALSE(enough(rule, {1, 2, 3, 4}, 1e9));  // never fewer than five
 }
 
