@@ -3,10 +3,10 @@
 // Un-overlapped layers are one chain through compute and link streams; merge.cc and
 // megascale.cc have the others. A layer's direction ends with its wait for the host.
 //
-// Sends: without interleaving they stand between the stages (a steady pair of stages waits for two
-// of them a micro-batch); with interleaving and no `pipeline_p2p` the sender waits too; with it
-// nobody waits but the receiver (megatron.md 4.3). Of tensor- and context-parallel transfers that
-// overlap, the profile's exposed share blocks and the rest runs beside what follows.
+// Sends: batched with the opposite receive and waited for on both sides (two a micro-batch on every
+// stage in the steady state), except under interleaving with `pipeline_p2p`, where the receiver
+// alone waits (megatron.md 4.3). Of tensor- and context-parallel transfers that overlap, the
+// profile's exposed share blocks and the rest runs beside what follows.
 #include "schedule/lower.h"
 
 #include <algorithm>
@@ -337,7 +337,7 @@ void Lowering::run() {
             .crosses_domains(),
         bytes);
   }
-  blocking_sends_ = job_.layout.vpp > 1 && !t.has(Overlap::pipeline_p2p);
+  blocking_sends_ = job_.layout.vpp == 1 || !t.has(Overlap::pipeline_p2p);
   step_.post_validated = shape.kind == layout::ScheduleKind::zb_h1 ||
                          shape.kind == layout::ScheduleKind::zb_h2 ||
                          shape.kind == layout::ScheduleKind::zb_v;

@@ -234,9 +234,9 @@ void by_hand(const layout::ScheduleShape& shape, double slope, double room, doub
 }
 
 // A step is as long as its longest stage: with the optimizer validated afterwards stages do not
-// wait for one another (section 4 of the paper). The makespan breaks ties.
+// wait for one another (section 4 of the paper).
 double cost_of(const Program& program, const UnitTimes& times) {
-  return longest_stage_span(program, times) + 1e-6 * run_units(program, times);
+  return longest_stage_span(program, times);
 }
 
 int limit_of(const layout::ScheduleShape& shape) {
@@ -264,7 +264,7 @@ void build_zero_bubble(const layout::ScheduleShape& shape, const UnitTimes& time
     return by_hand(shape, shape.kind == layout::ScheduleKind::zb_h1 ? 1 : 2, limit, 1, out);
   if (!vee)
     for (double slope = 1; slope <= 2.5; slope += 0.25)
-      for (double room = shape.pp; room <= limit; room += 1) {
+      for (double room = shape.pp; room <= limit; room += std::max(1, shape.pp / 8)) {
         by_hand(shape, slope, room, times.wgrad_memory, out);
         const double cost = cost_of(out, times);
         if (cost < best_cost) best_cost = cost, best = out;

@@ -20,7 +20,8 @@ void Simulator::run(const job::Job& job, const layout::Pipeline& pipeline, cost:
   schedule::lower(job, pipeline, pricer, options.lowering, lowered_);
   const sim::LoadTable& loads = lowered_.programs.loads;
   outcome_ = &engine_.run(lowered_.step.graph, loads);
-  TRIFOLD_CHECK(outcome_->complete);
+  out.completes = outcome_->complete;
+  if (!out.completes) return;
   if (options.check) {
     const std::string wrong = sim::check_timeline(lowered_.step.graph, loads, *outcome_);
     if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());

@@ -42,6 +42,9 @@ struct PathShare {
 };
 
 struct Timeline {
+  // False: the order of units is cyclic and the step would hang (interleaving with fewer
+  // micro-batches left in the last group than stages); nothing else is filled.
+  bool completes = true;
   double step_time_s = 0;
   int slowest_stage = 0;  // the one that works longest
   std::vector<StageTimeline> stages;
