@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/arguments.h"
+
+#include <cctype>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+namespace trifold::launch {
+namespace {
+
+bool is_flag(std::string_view word) {
+  return word.size() > 2 && word.substr(0, 2) == "--" && std::isalpha(word[2]) != 0;
+}
+
+bool is_plain(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("_-./:,=+@%").find(c) != std::string_view::npos;
+}
+
+}  // namespace
+
+const Argument* Arguments::find(std::string_view flag) const {
+  for (auto it = items.rbegin(); it != items.rend(); ++it)
+    if (it->flag == flag) return &*it;
+  return nullptr;
+}
+
+std::string Arguments::value(std::string_view flag, std::string_view otherwise) const {
+  const Argument* argument = find(flag);
+  return argument != nullptr && !argument->values.empty() ? argument->values.front()
+                                                          : std::string(otherwise);
+}
+
+std::vector<std::string> Arguments::words() const {
+  std::vector<std::string> words;
+  for (const Argument& argument : items) {
+    words.push_back(argument.flag);
+    words.insert(words.end(), argument.values.begin(), argument.values.end());
+  }
+  return words;
+}
+
+std::string shell_quote(std::string_view word) {
+  bool plain = !word.empty();
+  for (char c : word) plain = plain && is_plain(c);
+  if (plain) return std::string(word);
+  std::string quoted = "'";
+  for (char c : word) {
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
+  }
+  return quoted + "'";
+}
+
+std::string number(double value) {
+  for (int digits = 1; digits < 17; ++digits) {
+    std::string text = fmt::format("{:.{}g}", value, digits);
+    if (std::strtod(text.c_str(), nullptr) == value) return text;
+  }
+  return fmt::format("{:.17g}", value);
+}
+
+std::string print_arguments(const Arguments& arguments) {
+  std::string text;
+  for (const Argument& argument : arguments.items) {
+    text += argument.flag;
+    for (const std::string& value : argument.values) text += " " + shell_quote(value);
+    text += "\n";
+  }
+  return text;
+}
+
+Result<Arguments> parse_arguments(const std::vector<std::string>& words, const std::string& file) {
+  Arguments arguments;
+  for (const std::string& word : words) {
+    if (is_flag(word)) {
+      const std::size_t equals = word.find('=');
+      if (equals == std::string::npos)
+        arguments.add(word);
+      else
+        arguments.add(word.substr(0, equals), word.substr(equals + 1));
+      continue;
+    }
+    if (arguments.items.empty())
+      return input_error("'" + word + "' belongs to no flag", file,
+                         "arguments start with a flag such as --num-layers");
+    arguments.items.back().values.push_back(word);
+  }
+  return arguments;
+}
+
+}  // namespace trifold::launch

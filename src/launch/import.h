@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Megatron arguments as a Job, so that people can ask about the run they already have. Arguments
+// say nothing about the machine: cluster and GPUs come from the caller. What a Job cannot hold is
+// listed, never dropped.
+
+#include <string>
+#include <vector>
+
+#include "job/job.h"
+#include "launch/arguments.h"
+
+namespace trifold::launch {
+
+struct ImportOptions {
+  hardware::Cluster cluster;
+  std::int64_t gpus = 0;
+  std::vector<model::Model> known_models;  // one of equal shape lends its name
+  std::string file;                        // for messages
+};
+
+struct Imported {
+  job::Job job;
+  std::vector<std::string> not_understood;  // may change speed or memory; the Job lacks it
+  std::vector<std::string> no_effect;       // data, logging, learning rate: no prediction uses it
+};
+
+Result<Imported> import_arguments(const Arguments& arguments, const ImportOptions& options);
+
+// Equal in everything that Megatron arguments express.
+bool same_shape(const model::Model& a, const model::Model& b);
+
+}  // namespace trifold::launch
