@@ -348,6 +348,9 @@ Result<void> fit_dispatchers(const GpuFacts& gpu, const std::string& data_dir,
   finish(hybrid, gpu.domain > 8 ? 32 : 16,
          "HybridEP README and arXiv:2603.07685 Table 7, " + lender->facts, source != nullptr);
   profile.dispatchers["hybridep"] = hybrid;
+  // Profiles state efficiencies of the datasheet rate.
+  for (auto& [name, r] : profile.dispatchers)
+    r.scaleout_efficiency = round_significant(r.scaleout_efficiency * gpu.scaleout / gpu.nic, 4);
   return {};
 }
 

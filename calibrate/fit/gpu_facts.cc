@@ -74,8 +74,9 @@ Result<std::vector<GpuFacts>> read_gpu_facts(const std::string& data_dir) {
     g.scaleup = at(entry->at("scaleup"), "gbs_per_dir_per_gpu", 1e9);
     g.domain = entry->at("scaleup").value("domain_gpus", 8);
     g.scaleout = at(entry->at("node"), "nic_gbs_per_dir_per_gpu", 1e9);
+    g.nic = g.scaleout;
     // B300 and GB300 ship 800 Gb/s NICs that no published run shows; 50 GB/s is what those runs
-    // reach (shared/reference/modelling.md section 5) and what the cluster files say.
+    // reach (shared/reference/modelling.md section 5).
     if (g.blackwell) g.scaleout = 50e9;
     g.host = at(entry->at("host_link"), "gbs_per_dir_per_gpu", 1e9);
     if (entry->contains("achieved")) g.h2d = at(entry->at("achieved"), "h2d_gbs", 1e9);

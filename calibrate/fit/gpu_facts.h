@@ -24,6 +24,7 @@ struct GpuFacts {
   double bf16 = 0, fp8 = 0, fp4 = 0;           // FLOP/s, dense
   double hbm = 0;                              // B/s
   double scaleup = 0, scaleout = 0, host = 0;  // B/s per GPU and direction
+  double nic = 0;  // bytes/s, datasheet rate of the NIC that a cluster file states
   int domain = 8;
   int sms = 132;
   double h2d = 0;  // measured copy rate, B/s; 0: none

@@ -120,11 +120,13 @@ void context_exchange(Builder& b, bool before) {
   }
 }
 
-void core_attention(Builder& b, bool windowed) {
+void core_attention(Builder& b, bool in_window) {
   const model::Attention& a = b.model.attention;
+  // Kernels with learnable softmax offsets do not skip what lies outside the window (inferred:
+  // gpt-oss runs cost the full causal half; modelling.md 5).
+  const bool windowed = in_window && a.window > 0 && !a.sinks;
   const double s = static_cast<double>(b.job.training.sequence_length);
-  const double keys =
-      model::mean_causal_keys(b.job.training.sequence_length, windowed ? a.window : 0);
+  const double keys = model::mean_keys(a, windowed, b.job.training.sequence_length);
   const double heads = static_cast<double>(a.heads) / b.shape.tp;
   const double qk = static_cast<double>(a.qk_dim()), v = static_cast<double>(a.value_dim());
   Operator op;

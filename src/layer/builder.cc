@@ -99,20 +99,20 @@ void Builder::grouped_linear(const char* name, double n, double k) {
 }
 
 void Builder::elementwise(const char* name, double forward_bytes, double backward_bytes,
-                          float forward_kernels, float backward_kernels) {
+                          float forward_kernels, float backward_kernels, float extra_host) {
   Operator op;
   op.name = name;
   op.family = Family::memory_bound;
   if (forward_kernels > 0) {
     op.bytes = forward_bytes;
     op.kernels = forward_kernels;
-    op.host_ops = counts::kElementwiseHost * forward_kernels;
+    op.host_ops = counts::kElementwiseHost * forward_kernels + extra_host;
     add(op, Pass::forward);
   }
   if (backward_kernels > 0) {
     op.bytes = backward_bytes;
     op.kernels = backward_kernels;
-    op.host_ops = counts::kElementwiseHostBackward * backward_kernels;
+    op.host_ops = counts::kElementwiseHostBackward * backward_kernels + extra_host;
     add(op, Pass::dgrad);
   }
 }

@@ -35,7 +35,7 @@ class Builder {
   // The same for every local expert, on the slowest rank's rows.
   void grouped_linear(const char* name, double n, double k);
   void elementwise(const char* name, double forward_bytes, double backward_bytes,
-                   float forward_kernels = 1, float backward_kernels = 1);
+                   float forward_kernels = 1, float backward_kernels = 1, float extra_host = 0);
   // A collective of one pass. `bytes` as nccl-tests counts.
   void collective(const char* name, Pass pass, Family family, hardware::Collective op, double bytes,
                   int ranks, int domains, int repeat = 1);

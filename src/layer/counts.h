@@ -30,6 +30,10 @@ inline constexpr float kAllToAllHost = 24, kFlexHost = 12;
 // Grouped linear: one GEMM launch an expert (multi-stream cuBLAS), each with descriptor set-up.
 inline constexpr float kExpertGemmHost = 1.5f;
 
+// Unfused permutation: masks, sorts, gathers and scatters one by one; sorting chunks splits and
+// concatenates one view a (source rank, local expert) pair.
+inline constexpr float kUnfusedPermuteHost = 20, kChunkViewHost = 0.15f;
+
 // Quantise calls: kernels and host operations per tensor. Block formats swizzle scales for the
 // tensor cores as well.
 constexpr float quantize_kernels(hardware::Dtype d) {
@@ -58,7 +62,7 @@ constexpr double quantize_bytes(hardware::Dtype d, hardware::GpuArch arch) {
     case hardware::Dtype::mxfp8:
       return 4.06;
     case hardware::Dtype::nvfp4:
-      return 5.1;
+      return 7.1;  // amax 2; row-wise 2.56; column-wise with Hadamard 2.56
     default:
       return 0.0;
   }

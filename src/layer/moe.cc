@@ -58,7 +58,8 @@ void permute_before(Builder& b) {
   const double passes = b.techniques.has(job::Fusion::permute) ? 1 : 2;
   const float kernels = b.techniques.has(job::Fusion::permute) ? 2 : 6;
   b.elementwise("permute", passes * b.shape.local_tokens * h_bytes(b) * (1 + k),
-                passes * b.shape.local_tokens * h_bytes(b) * (1 + k), kernels, kernels);
+                passes * b.shape.local_tokens * h_bytes(b) * (1 + k), kernels, kernels,
+                b.techniques.has(job::Fusion::permute) ? 0 : counts::kUnfusedPermuteHost);
 }
 
 void transfer(Builder& b, const char* name, Segment segment, bool combine) {
@@ -89,11 +90,13 @@ void permute_local(Builder& b, const char* name) {
   const double rows = b.load.max_tokens_per_rank, arriving = b.exchange.arriving_tokens;
   const bool fused = b.techniques.has(job::Fusion::permute);
   const float kernels = fused ? 2 : 5;
+  const float chunks = static_cast<float>(b.load.experts_per_rank * b.exchange.ranks);
   switch (b.techniques.dispatcher) {
     case Dispatcher::alltoall:
       if (b.load.experts_per_rank == 1 || b.exchange.ranks == 1) return;
       b.elementwise(name, (fused ? 1 : 2) * rows * h_bytes(b) * 2,
-                    (fused ? 1 : 2) * rows * h_bytes(b) * 2, kernels, kernels);
+                    (fused ? 1 : 2) * rows * h_bytes(b) * 2, kernels, kernels,
+                    fused ? 0 : counts::kChunkViewHost * chunks);
       return;
     case Dispatcher::hybridep:
       b.elementwise(name, rows * h_bytes(b), rows * h_bytes(b), 1, 1);
@@ -101,7 +104,7 @@ void permute_local(Builder& b, const char* name) {
     case Dispatcher::deepep:
     case Dispatcher::allgather: {
       const double bytes = (fused ? 1 : 2) * (rows + std::min(arriving, rows)) * h_bytes(b);
-      b.elementwise(name, bytes, bytes, kernels, kernels);
+      b.elementwise(name, bytes, bytes, kernels, kernels, fused ? 0 : counts::kUnfusedPermuteHost);
       return;
     }
   }
