@@ -129,6 +129,7 @@ std::string width_text(const Sizes& s, Part part, const ParameterTerm& term) {
 void explain_state(const Sizes& s, const StatePart& state,
                    const std::vector<ParameterTerm>& parameters, std::vector<Term>& terms) {
   TermSink sink(terms, state.part);
+  if (state.total == 0) return;  // on the host
   for (const ParameterTerm& p : parameters) {
     const bool expert = p.klass == Class::expert;
     const std::int64_t by = !state.sharded ? 1 : expert ? s.expert_shards : s.dense_shards;
@@ -169,7 +170,8 @@ void explain_activations(const job::Job& job, const Tables& t, const StagePlan& 
 }
 
 void explain_moment(const job::Job& job, const Tables& t, const StagePlan& p, TermSink& sink) {
-  if (p.loss_phase) {
+  if (p.moment == StageMoment::update) return;
+  if (p.moment == StageMoment::loss) {
     sink.prefix(t.loss_moment == LossMoment::cross_entropy ? "at the loss: "
                                                            : "backward of the output layer: ");
     add_loss(job, t.s, t.loss_moment, sink);

@@ -7,8 +7,8 @@
 #include "job/legality.h"
 #include "memory/memory.h"
 
-// Single changes that may free memory, each tried on a copy of the Job. Illegal results are left
-// out (job/legality.h); a changed layout is cut anew.
+// Single changes that may free memory, each tried on a copy of the Job. Changes that break a rule
+// which the Job keeps are left out (job/legality.h); a changed layout is cut anew.
 
 namespace trifold::memory {
 
@@ -119,13 +119,16 @@ std::vector<Lever> levers(const job::Job& job, const layout::Pipeline& pipeline)
   Memory memory;
   evaluate(job, pipeline, memory);
   const Bytes before = memory.peak;
+  const job::Rule* broken = job::check(job, pipeline).rule;  // a Job of another runtime
   std::vector<Lever> out;
   for (const Candidate& c : candidates) {
     job::Job changed = job;
     changed.measured_rank = -1;
     if (!c.apply(changed)) continue;
     const Result<layout::Pipeline> cut = layout::build_pipeline(changed.model, changed.layout);
-    if (!cut || !job::check(changed, *cut).legal()) continue;
+    if (!cut) continue;
+    const job::Verdict verdict = job::check(changed, *cut);
+    if (!verdict.legal() && verdict.rule != broken) continue;
     evaluate(changed, *cut, memory);
     if (memory.peak < before)
       out.push_back(Lever{c.name, before - memory.peak, memory.peak, c.layout});

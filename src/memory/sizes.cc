@@ -77,7 +77,7 @@ StateWidths state_widths(const job::Job& job) {
   const bool adam = o.name == job::OptimizerName::adam;
   w.optimizer = master + (adam ? 2 : 1) * moment;
   w.optimizer_other = master + (o.name == job::OptimizerName::sgd ? 1 : 2) * moment;
-  if (job.techniques.offload.optimizer != job::OptimizerOffload::none)
+  if (job.techniques.offload.optimizer == job::OptimizerOffload::cpu_adam)
     w.optimizer = w.optimizer_other = 0;
   return w;
 }

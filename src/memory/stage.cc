@@ -67,17 +67,18 @@ std::int64_t chunk_weight(const Tables& t, const layout::Chunk& c, int mtp_kind)
          (c.mtp > 0 ? c.mtp * (layer(mtp_kind) + t.mtp_extra) : 0);
 }
 
-// Moves `units` from the first peak to the heaviest mix of the steady state.
-void heaviest_mix(const layout::ScheduleShape& shape, const std::int64_t* weight, int* units) {
+// Moves `units` from the first peak to the heaviest mix of the steady state; false: it is the
+// first.
+bool heaviest_mix(const layout::ScheduleShape& shape, const std::int64_t* weight, int* units) {
   const int v = shape.vpp, group = shape.group_size > 0 ? shape.group_size : shape.pp;
-  if (shape.kind != layout::ScheduleKind::interleaved || shape.microbatches % group != 0) return;
-  if (std::all_of(weight, weight + v, [&](std::int64_t w) { return w == weight[0]; })) return;
+  if (shape.kind != layout::ScheduleKind::interleaved || shape.microbatches % group != 0)
+    return false;
+  if (std::all_of(weight, weight + v, [&](std::int64_t w) { return w == weight[0]; })) return false;
   int first = 0;
   for (int k = 0; k < v; ++k) first += units[k];
   const int room = std::min(shape.microbatches * v - first, group * v);
-  std::array<int, kMaxChunks> now{}, best{};
+  std::array<int, kMaxChunks> now;
   std::copy_n(units, v, now.begin());
-  std::copy_n(units, v, best.begin());
   std::int64_t change = 0, best_change = 0;
   int forward = first / group % v, backward = v - 1;
   int forward_left = group - first % group, backward_left = group;
@@ -86,14 +87,17 @@ void heaviest_mix(const layout::ScheduleShape& shape, const std::int64_t* weight
     now[static_cast<std::size_t>(forward)] += step;
     now[static_cast<std::size_t>(backward)] -= step;
     change += step * (weight[forward] - weight[backward]);
-    if (change > best_change) best_change = change, best = now;
+    if (change > best_change) {
+      best_change = change;
+      std::copy_n(now.begin(), v, units);
+    }
     done += step;
     if ((forward_left -= step) == 0)
       forward_left = group, forward = forward + 1 == v ? 0 : forward + 1;
     if ((backward_left -= step) == 0)
       backward_left = group, backward = backward == 0 ? v - 1 : backward - 1;
   }
-  std::copy_n(best.begin(), v, units);
+  return best_change > 0;
 }
 
 struct Units {
@@ -142,6 +146,52 @@ void take(const Units& u, StagePlan& p) {
   p.activations = u.bytes;
 }
 
+// Layers, copies of the embedding and parameters of the stage (and, with DualPipe, its mirror's).
+void fill_states(const job::Job& job, const layout::Pipeline& pipeline, const Tables& t,
+                 int mtp_kind, StagePlan& p) {
+  const bool tied = job.model.tied_embeddings;
+  count_stage(pipeline, p.stage, tied, p);
+  if (p.mirror >= 0) count_stage(pipeline, p.mirror, tied, p);
+  if (p.mtp > 0) {
+    add_counts(t.mtp_count, p.mtp, p.count);
+    add_counts(t.layer_count[mtp_kind], p.mtp, p.count);
+  }
+  for (int kind = 0; kind < 2; ++kind) add_counts(t.layer_count[kind], p.layers[kind], p.count);
+  if (p.mtp > 0) p.layers[mtp_kind] += p.mtp;
+  if (p.embeddings > 0) add_counts(t.embedding_count, p.embeddings, p.count);
+  if (p.head) add_counts(p.output ? t.head_count : t.final_norm_count, 1, p.count);
+  p.states = state_bytes(t.s, p.count);
+}
+
+// In flight at the first peak (when the first loss is computed) and at the heaviest one.
+void fill_units(const job::Job& job, const layout::Pipeline& pipeline, const Tables& t,
+                const layout::ScheduleShape& shape, int mtp_kind, const StagePlan& p, Units& first,
+                Units& worst) {
+  std::array<int, kMaxChunks> units;
+  layout::in_flight_units(shape, p.stage, units.data());
+  if (p.mirror >= 0) {
+    // p + 1 stages of activations, half in each direction.
+    for (int k = 0; k < pipeline.vpp; ++k) {
+      int& u = units[static_cast<std::size_t>(k)];
+      u = (u + 1) / 2;
+    }
+    add_units(pipeline, t.s, p.mirror, units.data(), mtp_kind, first);
+  }
+  add_units(pipeline, t.s, p.stage, units.data(), mtp_kind, first);
+  worst = first;
+  if (pipeline.vpp > 1 && p.mirror < 0) {
+    std::array<std::int64_t, kMaxChunks> weight;
+    for (int k = 0; k < pipeline.vpp; ++k)
+      weight[static_cast<std::size_t>(k)] = chunk_weight(t, pipeline.at(p.stage, k), mtp_kind);
+    if (heaviest_mix(shape, weight.data(), units.data())) {
+      worst = Units{};
+      add_units(pipeline, t.s, p.stage, units.data(), mtp_kind, worst);
+    }
+  }
+  finish_units(job, t, worst);
+  if (p.head) finish_units(job, t, first);
+}
+
 }  // namespace
 
 Tables tables_of(const job::Job& job, const layout::Pipeline& pipeline, double rows_scale) {
@@ -182,56 +232,32 @@ StagePlan plan_stage(const job::Job& job, const layout::Pipeline& pipeline, cons
   TRIFOLD_CHECK(pipeline.vpp <= kMaxChunks);
   StagePlan p;
   p.stage = stage;
-  const bool tied = job.model.tied_embeddings;
-  const int mtp_kind = job.model.mtp_layers > 0 && job.model.mtp_kind().moe ? 1 : 0;
-  count_stage(pipeline, stage, tied, p);
-  const bool two_way = shape.kind == layout::ScheduleKind::dualpipe && pipeline.pp > 1;
-  if (two_way) {
+  if (shape.kind == layout::ScheduleKind::dualpipe && pipeline.pp > 1)
     p.mirror = pipeline.pp - 1 - stage;
-    count_stage(pipeline, p.mirror, tied, p);
-  }
-  for (int kind = 0; kind < 2; ++kind) add_counts(t.layer_count[kind], p.layers[kind], p.count);
-  if (p.mtp > 0) {
-    add_counts(t.mtp_count, p.mtp, p.count);
-    add_counts(t.layer_count[mtp_kind], p.mtp, p.count);
-  }
-  if (p.embeddings > 0) add_counts(t.embedding_count, p.embeddings, p.count);
-  if (p.head) add_counts(p.output ? t.head_count : t.final_norm_count, 1, p.count);
-  p.states = state_bytes(t.s, p.count);
-
-  std::array<int, kMaxChunks> units{};
-  layout::in_flight_units(shape, stage, units.data());
+  const int mtp_kind = job.model.mtp_layers > 0 && job.model.mtp_kind().moe ? 1 : 0;
+  fill_states(job, pipeline, t, mtp_kind, p);
   Units first, worst;
-  if (two_way) {
-    // p + 1 stages of activations, half in each direction.
-    std::array<int, kMaxChunks> half = units;
-    for (int& u : half) u = (u + 1) / 2;
-    add_units(pipeline, t.s, stage, half.data(), mtp_kind, first);
-    add_units(pipeline, t.s, p.mirror, half.data(), mtp_kind, first);
-    worst = first;
-  } else {
-    add_units(pipeline, t.s, stage, units.data(), mtp_kind, first);
-    std::array<std::int64_t, kMaxChunks> weight;
-    if (pipeline.vpp > 1) {
-      for (int k = 0; k < pipeline.vpp; ++k)
-        weight[static_cast<std::size_t>(k)] = chunk_weight(t, pipeline.at(stage, k), mtp_kind);
-      heaviest_mix(shape, weight.data(), units.data());
-    }
-    add_units(pipeline, t.s, stage, units.data(), mtp_kind, worst);
-  }
-  finish_units(job, t, worst);
-  if (p.mtp > 0) p.layers[mtp_kind] += p.mtp;
+  fill_units(job, pipeline, t, shape, mtp_kind, p, first, worst);
+
   const std::int64_t dense = p.layers[0] > 0 ? t.layer[0].backward : 0;
   const std::int64_t moe = p.layers[1] > 0 ? t.layer[1].backward : 0;
   p.moe_backward = moe > dense;
-  take(worst, p);
+  p.moment = StageMoment::layer;
   std::int64_t transient = std::max(dense, moe);
-  if (p.head) {
-    finish_units(job, t, first);
-    if (first.bytes + t.loss > worst.bytes + transient) {
-      p.loss_phase = true;
-      transient = t.loss;
-      take(first, p);
+  if (p.head && first.bytes + t.loss > worst.bytes + transient) {
+    p.moment = StageMoment::loss;
+    transient = t.loss;
+    take(first, p);
+  } else {
+    take(worst, p);
+  }
+  if (job.techniques.offload.optimizer == job::OptimizerOffload::states_parked_on_host) {
+    if (p.states.optimizer > p.activations + transient) {
+      p.moment = StageMoment::update;
+      transient = 0;
+      take(Units{}, p);
+    } else {
+      p.states.optimizer = 0;
     }
   }
   SumSink persistent;

@@ -30,13 +30,18 @@ struct Tables {
   std::int64_t largest_unit[2] = {};  // parameters of a layer on a rank before FSDP shards it
 };
 
+// The moment of a stage's peak: the loss, a layer's backward, or (parked optimizer states alone)
+// the update, when no activation is alive.
+enum class StageMoment : std::uint8_t { loss, layer, update };
+
 struct StagePlan {
   int stage = 0, mirror = -1;  // DualPipe: the other direction's stage, held too
   std::int64_t layers[2] = {}, units[2] = {}, hosted[2] = {};  // layers; layer-units in flight
   std::int64_t mtp = 0, mtp_units = 0;
   int embeddings = 0;
   bool head = false, output = false;
-  bool loss_phase = false, moe_backward = false;
+  StageMoment moment = StageMoment::layer;
+  bool moe_backward = false;
   std::int64_t count[kClasses] = {};
   StateBytes states;
   std::int64_t activations = 0, buffers = 0;

@@ -90,6 +90,12 @@ struct StateBytes {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;
 };
 
+// Shards are powers of two nearly always, and a division costs as much as a stage otherwise does.
+inline std::int64_t share(std::int64_t value, std::int64_t by) {
+  if ((by & (by - 1)) != 0) return value / by;
+  return value >> __builtin_ctzll(static_cast<unsigned long long>(by));
+}
+
 inline StateBytes state_bytes(const Sizes& s, const std::int64_t (&count)[kClasses]) {
   // Buffers are padded to lcm(shards, 128) elements a bucket, so shards are whole.
   const std::int64_t dense = count[0] + count[1];
