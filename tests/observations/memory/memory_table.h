@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Predicted against published memory: one line a number, printed as a table and held to bounds.
+
+#include <string>
+#include <vector>
+
+#include "job/job.h"
+#include "memory/memory.h"
+
+namespace trifold::memory_table {
+
+struct Row {
+  std::string id, what;
+  double published = 0, predicted = 0;  // in `unit`
+  std::string unit;
+  std::string note;  // not empty: outside what can be explained, and why
+  double error() const { return predicted / published - 1; }
+};
+
+// Prints `rows` under a title and, where TRIFOLD_MEMORY_TABLE names a file, appends it there.
+void print(const std::string& title, const std::vector<Row>& rows);
+double mean_error(const std::vector<Row>& rows);   // of |error| over rows without a note
+double worst_error(const std::vector<Row>& rows);  // the largest |error| of those
+
+std::string shared(const std::string& path);  // ../shared/<path>
+bool have_shared();
+
+job::Job read(const std::string& json);
+layout::Pipeline cut(const job::Job& job);
+memory::Memory peak_of(const job::Job& job);
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+}  // namespace trifold::memory_table
