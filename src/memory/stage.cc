@@ -46,11 +46,19 @@ void add_counts(const CountSink& from, std::int64_t times, std::int64_t (&to)[kC
   for (int c = 0; c < kClasses; ++c) to[c] += from.elements[c] * times;
 }
 
-void count_stage(const layout::Pipeline& pipeline, int stage, bool tied, StagePlan& p) {
+// What the chunks of a stage hold, gathered once.
+struct ChunkLayers {
+  std::int64_t dense, moe, mtp;
+};
+using StageChunks = std::array<ChunkLayers, kMaxChunks>;
+
+void count_stage(const layout::Pipeline& pipeline, int stage, bool tied, StageChunks& chunks,
+                 StagePlan& p) {
   bool embedding = false, mtp = false, loss = false;
   for (int k = 0; k < pipeline.vpp; ++k) {
     const layout::Chunk& c = pipeline.at(stage, k);
     const std::int64_t moe = c.of_kind[1] + c.of_kind[3];
+    chunks[static_cast<std::size_t>(k)] = ChunkLayers{c.layers - moe, moe, c.mtp};
     p.layers[1] += moe, p.layers[0] += c.layers - moe;
     p.mtp += c.mtp;
     embedding |= c.embedding, loss |= c.loss, mtp |= c.mtp > 0;
@@ -60,20 +68,18 @@ void count_stage(const layout::Pipeline& pipeline, int stage, bool tied, StagePl
   p.output |= loss && !(tied && (embedding || mtp));
 }
 
-std::int64_t chunk_weight(const Tables& t, const layout::Chunk& c, int mtp_kind) {
-  const std::int64_t moe = c.of_kind[1] + c.of_kind[3];
+std::int64_t chunk_weight(const Tables& t, const ChunkLayers& c, int mtp_kind) {
   const auto layer = [&](int kind) { return t.layer[kind].kept + t.layer[kind].offloaded; };
-  return moe * layer(1) + (c.layers - moe) * layer(0) +
-         (c.mtp > 0 ? c.mtp * (layer(mtp_kind) + t.mtp_extra) : 0);
+  return c.moe * layer(1) + c.dense * layer(0) + c.mtp * (layer(mtp_kind) + t.mtp_extra);
 }
 
 // Moves `units` from the first peak to the heaviest mix of the steady state; false: it is the
 // first.
 bool heaviest_mix(const layout::ScheduleShape& shape, const std::int64_t* weight, int* units) {
   const int v = shape.vpp, group = shape.group_size > 0 ? shape.group_size : shape.pp;
-  if (shape.kind != layout::ScheduleKind::interleaved || shape.microbatches % group != 0)
-    return false;
+  if (shape.kind != layout::ScheduleKind::interleaved) return false;
   if (std::all_of(weight, weight + v, [&](std::int64_t w) { return w == weight[0]; })) return false;
+  if (shape.microbatches % group != 0) return false;
   int first = 0;
   for (int k = 0; k < v; ++k) first += units[k];
   const int room = std::min(shape.microbatches * v - first, group * v);
@@ -108,18 +114,18 @@ struct Units {
 
 // Layer-units from chunk units; those whose tensors are on the host (whole layers, TE's CPU
 // offload of the first layers of each chunk).
-void add_units(const layout::Pipeline& pipeline, const Sizes& s, int stage, const int* units,
-               int mtp_kind, Units& out) {
-  for (int k = 0; k < pipeline.vpp; ++k) {
-    const layout::Chunk& c = pipeline.at(stage, k);
-    const std::int64_t moe = c.of_kind[1] + c.of_kind[3], u = units[k];
-    out.layers[1] += u * moe, out.layers[0] += u * (c.layers - moe);
-    out.layers[mtp_kind] += u * c.mtp, out.mtp += u * c.mtp;
+void add_units(const StageChunks& chunks, int vpp, const Sizes& s, const int* units, int mtp_kind,
+               Units& out) {
+  for (int k = 0; k < vpp; ++k) {
+    const ChunkLayers& c = chunks[static_cast<std::size_t>(k)];
+    const std::int64_t u = units[k];
+    out.layers[0] += u * c.dense, out.layers[1] += u * c.moe, out.mtp += u * c.mtp;
     if (s.offload_layers == 0) continue;
-    const std::int64_t hosted = std::min<std::int64_t>(s.offload_layers, c.layers);
-    const std::int64_t dense = std::min<std::int64_t>(hosted, c.layers - moe);
+    const std::int64_t hosted = std::min(s.offload_layers, c.dense + c.moe);
+    const std::int64_t dense = std::min(hosted, c.dense);
     out.hosted[0] += u * dense, out.hosted[1] += u * (hosted - dense);
   }
+  out.layers[mtp_kind] += out.mtp;
 }
 
 void finish_units(const job::Job& job, const Tables& t, Units& u) {
@@ -148,10 +154,10 @@ void take(const Units& u, StagePlan& p) {
 
 // Layers, copies of the embedding and parameters of the stage (and, with DualPipe, its mirror's).
 void fill_states(const job::Job& job, const layout::Pipeline& pipeline, const Tables& t,
-                 int mtp_kind, StagePlan& p) {
+                 int mtp_kind, StageChunks& own, StageChunks& mirror, StagePlan& p) {
   const bool tied = job.model.tied_embeddings;
-  count_stage(pipeline, p.stage, tied, p);
-  if (p.mirror >= 0) count_stage(pipeline, p.mirror, tied, p);
+  count_stage(pipeline, p.stage, tied, own, p);
+  if (p.mirror >= 0) count_stage(pipeline, p.mirror, tied, mirror, p);
   if (p.mtp > 0) {
     add_counts(t.mtp_count, p.mtp, p.count);
     add_counts(t.layer_count[mtp_kind], p.mtp, p.count);
@@ -164,28 +170,33 @@ void fill_states(const job::Job& job, const layout::Pipeline& pipeline, const Ta
 }
 
 // In flight at the first peak (when the first loss is computed) and at the heaviest one.
-void fill_units(const job::Job& job, const layout::Pipeline& pipeline, const Tables& t,
-                const layout::ScheduleShape& shape, int mtp_kind, const StagePlan& p, Units& first,
-                Units& worst) {
+void fill_units(const job::Job& job, int vpp, const Tables& t, const layout::ScheduleShape& shape,
+                int mtp_kind, const StageChunks& own, const StageChunks& mirror, const StagePlan& p,
+                Units& first, Units& worst) {
   std::array<int, kMaxChunks> units;
   layout::in_flight_units(shape, p.stage, units.data());
   if (p.mirror >= 0) {
     // p + 1 stages of activations, half in each direction.
-    for (int k = 0; k < pipeline.vpp; ++k) {
-      int& u = units[static_cast<std::size_t>(k)];
-      u = (u + 1) / 2;
+    std::for_each_n(units.begin(), vpp, [](int& u) { u = (u + 1) / 2; });
+    Units other;
+    add_units(mirror, vpp, t.s, units.data(), mtp_kind, other);
+    add_units(own, vpp, t.s, units.data(), mtp_kind, first);
+    for (int kind = 0; kind < 2; ++kind) {
+      first.layers[kind] += other.layers[kind];
+      first.hosted[kind] += other.hosted[kind];
     }
-    add_units(pipeline, t.s, p.mirror, units.data(), mtp_kind, first);
+    first.mtp += other.mtp;
+  } else {
+    add_units(own, vpp, t.s, units.data(), mtp_kind, first);
   }
-  add_units(pipeline, t.s, p.stage, units.data(), mtp_kind, first);
   worst = first;
-  if (pipeline.vpp > 1 && p.mirror < 0) {
+  if (vpp > 1 && p.mirror < 0) {
     std::array<std::int64_t, kMaxChunks> weight;
-    for (int k = 0; k < pipeline.vpp; ++k)
-      weight[static_cast<std::size_t>(k)] = chunk_weight(t, pipeline.at(p.stage, k), mtp_kind);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(vpp); ++k)
+      weight[k] = chunk_weight(t, own[k], mtp_kind);
     if (heaviest_mix(shape, weight.data(), units.data())) {
       worst = Units{};
-      add_units(pipeline, t.s, p.stage, units.data(), mtp_kind, worst);
+      add_units(own, vpp, t.s, units.data(), mtp_kind, worst);
     }
   }
   finish_units(job, t, worst);
@@ -235,9 +246,10 @@ StagePlan plan_stage(const job::Job& job, const layout::Pipeline& pipeline, cons
   if (shape.kind == layout::ScheduleKind::dualpipe && pipeline.pp > 1)
     p.mirror = pipeline.pp - 1 - stage;
   const int mtp_kind = job.model.mtp_layers > 0 && job.model.mtp_kind().moe ? 1 : 0;
-  fill_states(job, pipeline, t, mtp_kind, p);
+  StageChunks own, mirror;
+  fill_states(job, pipeline, t, mtp_kind, own, mirror, p);
   Units first, worst;
-  fill_units(job, pipeline, t, shape, mtp_kind, p, first, worst);
+  fill_units(job, pipeline.vpp, t, shape, mtp_kind, own, mirror, p, first, worst);
 
   const std::int64_t dense = p.layers[0] > 0 ? t.layer[0].backward : 0;
   const std::int64_t moe = p.layers[1] > 0 ? t.layer[1].backward : 0;
