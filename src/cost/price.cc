@@ -53,7 +53,7 @@ Constants::Constants(const hardware::Profile& p)
       scaleout_efficiency(p.constant("scaleout_efficiency")),
       scaleout_latency_s(p.constant("scaleout_latency_s")),
       ep_sync_latency_s(p.constant("ep_sync_latency_s")),
-      ep_scaleout_latency_s(p.constant("ep_scaleout_latency_s")),
+      ep_scaleout_latency_factor(p.constant("ep_scaleout_latency_factor")),
       overlap_leak(p.constant("overlap_leak")),
       overlap_leak_graph(p.constant("overlap_leak_graph")),
       tp_overlap_exposed(p.constant("tp_overlap_exposed")),
@@ -115,7 +115,7 @@ const BlockCost& Pricer::block(const job::Job& job, const layer::BlockKey& key,
   const layer::BlockKey full = layer::block_key(key, role, kind);
   const auto found = cache_.find(full);
   if (found != cache_.end()) return found->second;
-  layer::build_block(job, role, kind, scratch_);
+  layer::build_operators(job, role, kind, scratch_);
   return cache_.emplace(full, price_block(scratch_, job.techniques)).first->second;
 }
 

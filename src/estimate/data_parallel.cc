@@ -133,9 +133,12 @@ DataParallel data_parallel(const job::Job& job, const layout::Pipeline& pipeline
                            double forward, double backward, const cost::Pricer& pricer) {
   const layout::Layout& l = job.layout;
   const StageParameters p = stage_parameters(job, pipeline, stage);
-  const int dense_ranks = job.dp() * l.sequence_ranks();
-  const Group groups[2] = {{hardware::span_of(job.cluster, 0, dense_ranks, l.tp), p.dense},
-                           {hardware::span_of(job.cluster, 0, job.edp(), l.etp * l.ep), p.experts}};
+  // With pp before dp in the rank order, neighbours in dp are pp times as far apart.
+  const int apart = l.order == layout::RankOrder::tp_cp_ep_dp_pp ? 1 : l.pp;
+  const int sequence = l.sequence_ranks(), dense = l.tp * sequence, expert = l.etp * l.ep;
+  const Group groups[2] = {
+      {hardware::span_of(job.cluster, 0, sequence, l.tp, job.dp(), dense * apart), p.dense},
+      {hardware::span_of(job.cluster, 0, job.edp(), expert * apart), p.experts}};
   const Transfers t = transfers(job, groups, pricer);
   const double share = pricer.constants().dp_overlap_exposed;
   DataParallel out;

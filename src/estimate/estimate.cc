@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The step.
-//   T = busy(slowest stage) + bubble + pipeline sends + data-parallel tail + optimizer.
+//   T = max over stages (busy + bubble + data-parallel tail + optimizer) + pipeline sends.
 //   busy = m micro-batches of the stage's work; under EP overlap the units of warm-up and cool-down
 //   run un-merged. bubble (1F1B, interleaved): the other stages' first micro-batch, one mean chunk
 //   each way: sum over r != slowest of (F_r + B_r) / v; zero-bubble kinds subtract the deferred
@@ -43,17 +43,10 @@ Duration busy(const job::Job& job, const StageTime& stage, int stage_index) {
   return d;
 }
 
-double bubble_seconds(const job::Job& job, const std::vector<StageTime>& stages,
-                      std::size_t slowest) {
+// `forward`, `backward`, `wgrad`: the other stages' chunks.
+double bubble_seconds(layout::ScheduleKind kind, double forward, double backward, double wgrad) {
   using layout::ScheduleKind;
-  double forward = 0, backward = 0, wgrad = 0;
-  for (std::size_t r = 0; r < stages.size(); ++r) {
-    if (r == slowest) continue;
-    forward += stages[r].forward_chunk;
-    backward += stages[r].backward_chunk;
-    wgrad += stages[r].wgrad_chunk;
-  }
-  switch (job.schedule.kind) {
+  switch (kind) {
     case ScheduleKind::one_f_one_b:
     case ScheduleKind::interleaved:
       return forward + backward;
@@ -70,16 +63,16 @@ double bubble_seconds(const job::Job& job, const std::vector<StageTime>& stages,
   return 0;
 }
 
-struct Sends {
-  double total = 0, exposed = 0;
-};
+}  // namespace
 
 Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer) {
   const layout::Layout& l = job.layout;
   if (l.pp == 1) return {};
   const layer::Shape shape = layer::shape_of(job);
   const double bytes = shape.local_tokens * static_cast<double>(job.model.hidden) * shape.element;
-  const bool crosses = hardware::span_of(job.cluster, 0, l.pp, job.gpus / l.pp).crosses_domains();
+  const bool pp_last = l.order == layout::RankOrder::tp_cp_ep_dp_pp;
+  const int stride = pp_last ? job.gpus / l.pp : l.tp * l.sequence_ranks();
+  const bool crosses = hardware::span_of(job.cluster, 0, l.pp, stride).crosses_domains();
   const double one = pricer.send_recv_seconds(crosses, bytes);
   const double m = static_cast<double>(job.microbatches());
   Sends s;
@@ -89,6 +82,8 @@ Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer) {
   s.total += 2 * (l.pp - 1) * one;
   return s;
 }
+
+namespace {
 
 void set_interval(const cost::Constants& constants, const StageTime& stage, double busy_share,
                   Estimate& out) {
@@ -119,23 +114,42 @@ void set_throughput(const job::Job& job, Estimate& out) {
 void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipeline,
                               Estimate& out) {
   const std::size_t p = static_cast<std::size_t>(pipeline.pp);
-  if (stages_.size() != p) stages_.resize(p);
+  if (stages_.size() != p) stages_.resize(p), contents_.resize(p);
   blocks_.reset(job, pricer_);
-  std::size_t slowest = 0;
-  Duration work;
+  double forward = 0, backward = 0, wgrad = 0;
   for (std::size_t r = 0; r < p; ++r) {
-    stage_time(job, pipeline, static_cast<int>(r), pricer_, blocks_, stages_[r]);
-    const Duration d = busy(job, stages_[r], static_cast<int>(r));
-    if (r > 0 && d.sum() <= work.sum()) continue;
-    slowest = r;
-    work = d;
+    contents_[r] = content_of(job, pipeline, static_cast<int>(r));
+    if (r > 0 && contents_[r] == contents_[r - 1])
+      stages_[r] = stages_[r - 1];
+    else
+      stage_time(job, contents_[r], pipeline.vpp, pricer_, blocks_, stages_[r]);
+    forward += stages_[r].forward_chunk;
+    backward += stages_[r].backward_chunk;
+    wgrad += stages_[r].wgrad_chunk;
   }
-  const StageTime& stage = stages_[slowest];
+  // The stage that is done last, its own reduction and update included.
+  std::size_t last = 0;
+  double most = -1, bubble = 0;
+  Duration work;
+  DataParallel dp, here;
+  for (std::size_t r = 0; r < p; ++r) {
+    const StageTime& stage = stages_[r];
+    const Duration d = busy(job, stage, static_cast<int>(r));
+    if (r == 0 || !(contents_[r] == contents_[r - 1]))
+      here = data_parallel(job, pipeline, static_cast<int>(r), stage.work.forward.sum(),
+                           stage.work.backward.sum(), pricer_);
+    const double waits =
+        p == 1 ? 0
+               : bubble_seconds(job.schedule.kind, forward - stage.forward_chunk,
+                                backward - stage.backward_chunk, wgrad - stage.wgrad_chunk);
+    const double total = d.sum() + waits + here.exposed_s + here.host_s + here.optimizer_s;
+    if (total <= most) continue;
+    most = total, last = r, bubble = waits;
+    work = d, dp = here;
+  }
+  const StageTime& stage = stages_[last];
   const double m = static_cast<double>(job.microbatches());
   const Sends sends = pipeline_sends(job, pricer_);
-  const DataParallel dp =
-      data_parallel(job, pipeline, static_cast<int>(slowest), stage.work.forward.sum(),
-                    stage.work.backward.sum(), pricer_);
   Time& time = out.time;
   time.compute = work.compute;
   time.recompute = work.recompute;
@@ -144,7 +158,7 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   time.exposed[index(Comm::pp)] += sends.exposed;
   time.exposed[index(Comm::dp)] += dp.exposed_s;
   time.optimizer = dp.optimizer_s;
-  time.bubble = bubble_seconds(job, stages_, slowest);
+  time.bubble = bubble;
   out.step_time_s = time.sum();
   for (std::size_t i = 0; i < kComms; ++i)
     out.communication[i] = {m * stage.work.total_comm[i], time.exposed[i]};

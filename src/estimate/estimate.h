@@ -49,6 +49,12 @@ struct Estimate {
   memory::Memory memory;
 };
 
+struct Sends {
+  double total = 0;    // seconds of all pipeline messages of one rank
+  double exposed = 0;  // what the step waits for
+};
+Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer);
+
 // Owns caches and scratch for one (cluster, profile): no allocation per Job after warm-up. One per
 // thread.
 class Estimator {
@@ -64,6 +70,7 @@ class Estimator {
  private:
   cost::Pricer pricer_;
   std::vector<StageTime> stages_;
+  std::vector<StageContent> contents_;
   BlockTimes blocks_;
 };
 

@@ -255,7 +255,21 @@ const BlockTimes::Entry& BlockTimes::get(layer::BlockRole role, model::LayerKind
   return entry;
 }
 
-void stage_time(const job::Job& job, const layout::Pipeline& pipeline, int stage,
+StageContent content_of(const job::Job& job, const layout::Pipeline& pipeline, int stage) {
+  StageContent c;
+  for (int k = 0; k < pipeline.vpp; ++k) {
+    const layout::Chunk& chunk = pipeline.at(stage, k);
+    for (std::size_t i = 0; i < c.layers.size(); ++i) c.layers[i] += chunk.of_kind[i];
+    c.decoder_layers += chunk.layers;
+    c.embeddings += chunk.embedding;
+    c.mtp += chunk.mtp;
+    if (chunk.loss) c.heads += 1 + static_cast<int>(job.model.mtp_layers);
+  }
+  c.layers[static_cast<std::size_t>(job.model.mtp_kind().index())] += c.mtp;
+  return c;
+}
+
+void stage_time(const job::Job& job, const StageContent& content, int vpp,
                 const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out) {
   out = StageTime{};
   double wgrad = 0;
@@ -272,26 +286,21 @@ void stage_time(const job::Job& job, const layout::Pipeline& pipeline, int stage
     out.variance += block.cost->variance * times * times;
     wgrad += block.cost->compute_of(Pass::wgrad) * times;
   };
-  std::array<int, model::kLayerKinds> layers{};
-  int embeddings = 0, heads = 0, mtp = 0, decoder_layers = 0;
-  for (int k = 0; k < pipeline.vpp; ++k) {
-    const layout::Chunk& chunk = pipeline.at(stage, k);
-    for (std::size_t i = 0; i < layers.size(); ++i) layers[i] += chunk.of_kind[i];
-    decoder_layers += chunk.layers;
-    embeddings += chunk.embedding;
-    mtp += chunk.mtp;
-    if (chunk.loss) heads += 1 + static_cast<int>(job.model.mtp_layers);
-  }
-  layers[static_cast<std::size_t>(job.model.mtp_kind().index())] += mtp;
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    add(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)), layers[i]);
-  add(layer::BlockRole::embedding, {}, embeddings);
-  add(layer::BlockRole::mtp_projection, {}, mtp);
-  add(layer::BlockRole::head, {}, heads);
-  offload(job, pricer, decoder_layers, out.work);
-  out.forward_chunk = out.work.forward.sum() / pipeline.vpp;
-  out.backward_chunk = out.work.backward.sum() / pipeline.vpp;
-  out.wgrad_chunk = wgrad / pipeline.vpp;
+  for (std::size_t i = 0; i < content.layers.size(); ++i)
+    add(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)),
+        content.layers[i]);
+  add(layer::BlockRole::embedding, {}, content.embeddings);
+  add(layer::BlockRole::mtp_projection, {}, content.mtp);
+  add(layer::BlockRole::head, {}, content.heads);
+  offload(job, pricer, content.decoder_layers, out.work);
+  out.forward_chunk = out.work.forward.sum() / vpp;
+  out.backward_chunk = out.work.backward.sum() / vpp;
+  out.wgrad_chunk = wgrad / vpp;
+}
+
+void stage_time(const job::Job& job, const layout::Pipeline& pipeline, int stage,
+                const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out) {
+  stage_time(job, content_of(job, pipeline, stage), pipeline.vpp, pricer, blocks, out);
 }
 
 }  // namespace trifold::estimate

@@ -64,6 +64,16 @@ class BlockTimes {
   std::array<Entry, model::kLayerKinds + 3> entries_;
 };
 
+// What the chunks of a stage hold together; stages with equal contents take equal times.
+struct StageContent {
+  std::array<int, model::kLayerKinds> layers{};  // MTP depths' layers included
+  int decoder_layers = 0, embeddings = 0, mtp = 0, heads = 0;
+  bool operator==(const StageContent&) const = default;
+};
+StageContent content_of(const job::Job& job, const layout::Pipeline& pipeline, int stage);
+void stage_time(const job::Job& job, const StageContent& content, int vpp,
+                const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out);
+
 // Fills `out` for `stage`; embedding, head, MTP and offload copies included.
 void stage_time(const job::Job& job, const layout::Pipeline& pipeline, int stage,
                 const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out);

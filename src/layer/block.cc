@@ -88,7 +88,7 @@ void freeze(const Graph& graph, Block& block) {
 
 }  // namespace
 
-void build_block(const job::Job& job, BlockRole role, model::LayerKind kind, Block& block) {
+void build_operators(const job::Job& job, BlockRole role, model::LayerKind kind, Block& block) {
   block.role = role;
   block.kind = kind;
   block.operators.clear();
@@ -111,7 +111,13 @@ void build_block(const job::Job& job, BlockRole role, model::LayerKind kind, Blo
       build_mtp_projection(b);
       break;
   }
+  block.edge_begin.clear();
+  block.edges.clear();
   arrange(block, role == BlockRole::layer ? job.techniques.recompute : EnumSet<job::Recompute>{});
+}
+
+void build_block(const job::Job& job, BlockRole role, model::LayerKind kind, Block& block) {
+  build_operators(job, role, kind, block);
   freeze(link(block.operators), block);
 }
 

@@ -26,6 +26,9 @@ struct Block {
 // Rebuilds `block` in place (keeps its storage). CHECKs that the graph is acyclic.
 void build_block(const job::Job& job, BlockRole role, model::LayerKind kind, Block& block);
 
+// The operators alone, without edges: all that a price needs.
+void build_operators(const job::Job& job, BlockRole role, model::LayerKind kind, Block& block);
+
 // Everything of a Job that build_block reads, packed for caching: two Jobs with equal keys have
 // equal blocks and equal prices on one cluster and profile.
 struct BlockKey {  // 128-bit fingerprint, then role and kind
