@@ -107,6 +107,7 @@ TimedOp Assembler::time(const Operator& op) const {
   t.category = category_of(op);
   t.family = op.family;
   t.load = load_of(op, seconds);
+  t.regather = op.family == Family::tp_comm && op.pass == Pass::wgrad;
   t.scales_with_load = op.family == Family::grouped_gemm || op.family == Family::ep_comm ||
                        (op.segment == Segment::experts && block_.kind.moe);
   return t;

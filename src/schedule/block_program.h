@@ -48,6 +48,7 @@ struct TimedOp {
   layer::Family family = layer::Family::memory_bound;
   std::uint8_t load = 0;
   bool scales_with_load = false;  // routed tokens set its time
+  bool regather = false;  // a saved input gathered again for the weight gradient: hides under dgrad
 };
 
 // A run of operators, each after the one before; [begin, end) of BlockProgram::ops.

@@ -93,22 +93,40 @@ sim::Index Lowering::add(const Unit& u, const TimedOp& op, sim::Picoseconds work
   return task;
 }
 
+double Lowering::blocking_share(const TimedOp& op) const {
+  if (op.regather) return std::min(tp_share_, pricer_.constants().tp_overlap_exposed);
+  return op.category == Category::tp ? tp_share_ : op.category == Category::cp ? cp_share_ : 1;
+}
+
+// A transfer that partly hides runs that part beside the GEMM or the attention that feeds it (a
+// scatter, a backward ring), or beside what follows (a gather, a ring).
 sim::Index Lowering::chain(const Unit& u, const BlockProgram& program, const Piece& piece,
                            int layer, Work kind, sim::Index after, double part) {
+  const auto time = [&](const TimedOp& op, double share) {
+    return static_cast<sim::Picoseconds>(static_cast<double>(scaled(u, op, layer)) * share + 0.5);
+  };
+  bool hidden_already = false;
   for (int i = piece.begin; i < piece.end; ++i) {
     const TimedOp& op = program.ops[at(i)];
-    sim::Picoseconds work = scaled(u, op, layer);
-    if (part < 1) work = static_cast<sim::Picoseconds>(static_cast<double>(work) * part + 0.5);
-    const double share = op.category == Category::tp   ? tp_share_
-                         : op.category == Category::cp ? cp_share_
-                                                       : 1;
+    const double share = blocking_share(op);
     if (share >= 1) {
-      after = add(u, op, work, layer, kind, after);
+      const TimedOp* next = i + 1 < piece.end ? &program.ops[at(i + 1)] : nullptr;
+      const bool feeds =
+          next != nullptr && blocking_share(*next) < 1 &&
+          (op.family == layer::Family::gemm
+               ? next->category == Category::tp
+               : op.family == layer::Family::attention && next->category == Category::cp);
+      if (feeds) {
+        const double hidden = part * (1 - blocking_share(*next));
+        add(u, *next, time(*next, hidden), layer, kind, after);
+      }
+      hidden_already = feeds;
+      after = add(u, op, time(op, part), layer, kind, after);
       continue;
     }
-    const auto blocking = static_cast<sim::Picoseconds>(static_cast<double>(work) * share);
-    after = add(u, op, blocking, layer, kind, after);
-    add(u, op, work - blocking, layer, kind, after);  // runs beside what follows
+    after = add(u, op, time(op, part * share), layer, kind, after);
+    if (!hidden_already) add(u, op, time(op, part * (1 - share)), layer, kind, after);
+    hidden_already = false;
   }
   return after;
 }
@@ -294,9 +312,7 @@ double Lowering::device_s(const BlockProgram& b, const Piece& piece) const {
   double seconds = 0;
   for (int i = piece.begin; i < piece.end; ++i) {
     const TimedOp& op = b.ops[at(i)];
-    const double share = op.category == Category::tp   ? tp_share_
-                         : op.category == Category::cp ? cp_share_
-                                                       : 1;
+    const double share = blocking_share(op);
     seconds += share * sim::to_seconds(op.work);
   }
   return seconds;

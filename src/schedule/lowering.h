@@ -49,6 +49,7 @@ class Lowering {
   // The operators of a piece, each after the one before; returns the last task (`after` if none).
   sim::Index chain(const Unit& u, const BlockProgram& program, const Piece& piece, int layer,
                    Work kind, sim::Index after, double part = 1);
+  double blocking_share(const TimedOp& op) const;
   sim::Index host_wait(const Unit& u, double seconds, Work kind, sim::Index after);
   void depend(sim::Index before, sim::Index after) {
     if (before >= 0 && after >= 0) step_.graph.add_dependency(before, after);
