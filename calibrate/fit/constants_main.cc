@@ -41,12 +41,10 @@ std::vector<std::string> row(const std::string& name, const Stats& s, std::size_
           percent(s.p90), percent(s.bias)};
 }
 
-Result<fit::Profiles> load_profiles(const std::vector<observe::Observation>& observations,
-                                    const std::string& data) {
+// All of the catalogue: what is common to all GPUs goes to those without a published run too.
+Result<fit::Profiles> load_profiles(const std::string& data) {
   fit::Profiles profiles;
-  for (const observe::Observation& o : observations) {
-    const std::string& name = o.job.cluster.profile;
-    if (profiles.count(name) != 0) continue;
+  for (const std::string& name : hardware::list_profiles(data)) {
     TRIFOLD_ASSIGN(profile, hardware::load_profile(name, data));
     profiles.emplace(name, std::move(profile));
   }
@@ -100,7 +98,7 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
     if (!set) return fmt::print(stderr, "error: {}\n", set.error().to_string()), 3;
     for (auto& o : set->observations) observations.push_back(std::move(o));
   }
-  auto profiles = load_profiles(observations, data);
+  auto profiles = load_profiles(data);
   if (!profiles) return fmt::print(stderr, "error: {}\n", profiles.error().to_string()), 3;
   const std::vector<fit::Case> cases = fit::fit_cases(observations);
   const std::vector<fit::Parameter> parameters = fit::fitted_parameters(*profiles);

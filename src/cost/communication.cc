@@ -82,13 +82,15 @@ Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniq
   if (rate.bytes_per_s_per_sm > 0 && sms > 0) up = std::min(up, rate.bytes_per_s_per_sm * sms);
   const double out = cluster_->scaleout_bandwidth.value() * rate.scaleout_efficiency;
   double seconds = op.scaleup_bytes / up;
+  // A training step waits for metadata that a benchmark repeating one transfer does not: the
+  // factor.
   if (op.group_domains > 1)
-    seconds = std::max(seconds, op.scaleout_bytes / out) + rate.latency_scaleout_s;
+    seconds = std::max(seconds, op.scaleout_bytes / out) +
+              rate.latency_scaleout_s * constants_.ep_scaleout_latency_factor;
   seconds += rate.latency_s;
-  // Layers of a training step wait for the counts (all-to-all) or the metadata of a transfer that
-  // leaves the domain; a benchmark that repeats one transfer does not show it.
-  if (!is_flex(techniques.dispatcher)) seconds += constants_.ep_sync_latency_s;
-  if (op.group_domains > 1) seconds += constants_.ep_scaleout_latency_s;
+  const bool is_static =
+      techniques.routing.capacity_factor > 0 && techniques.routing.pad_to_capacity;
+  if (!is_flex(techniques.dispatcher) && !is_static) seconds += constants_.ep_sync_latency_s;
   return {seconds, rate.basis, rate.error};
 }
 

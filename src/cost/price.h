@@ -26,7 +26,7 @@ struct Constants {
   double kernel_gap_s, kernel_gap_graph_s, host_op_s, host_op_unbound_factor, host_overlap_factor,
       hbm_efficiency, quantize_efficiency, gemm_sustained_factor, attention_sustained_factor,
       fp8_attention_factor, low_precision_factor, scaleout_efficiency, scaleout_latency_s,
-      ep_sync_latency_s, ep_scaleout_latency_s, overlap_leak, overlap_leak_graph,
+      ep_sync_latency_s, ep_scaleout_latency_factor, overlap_leak, overlap_leak_graph,
       tp_overlap_exposed, cp_overlap_exposed, dp_overlap_exposed, p2p_exposed, optimizer_fixed_s,
       host_link_efficiency, step_sigma;
   explicit Constants(const hardware::Profile& profile);

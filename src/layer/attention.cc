@@ -19,34 +19,24 @@ using job::Recompute;
 
 // TP with sequence parallelism gathers tokens before the first linear and scatters sums after the
 // last; without it the sums are all-reduced. Backward mirrors, and gathers the saved input again
-// for the weight gradient.
+// for the weight gradient. What is gathered is quantised first (Transformer Engine), sums stay
+// BF16.
 void tensor_parallel_enter(Builder& b, const char* name) {
-  const double bytes = b.shape.tokens * static_cast<double>(b.model.hidden) * b.shape.element;
-  const int tp = b.job.layout.tp;
   if (b.shape.local_tokens < b.shape.tokens) {
-    b.collective(name, Pass::forward, Family::tp_comm, hardware::Collective::all_gather, bytes, tp,
-                 b.shape.tp_domains);
-    b.collective(name, Pass::dgrad, Family::tp_comm, hardware::Collective::reduce_scatter, bytes,
-                 tp, b.shape.tp_domains);
-    b.collective(name, Pass::wgrad, Family::tp_comm, hardware::Collective::all_gather, bytes, tp,
-                 b.shape.tp_domains);
+    b.tp_collective(name, Pass::forward, hardware::Collective::all_gather);
+    b.tp_collective(name, Pass::dgrad, hardware::Collective::reduce_scatter);
+    b.tp_collective(name, Pass::wgrad, hardware::Collective::all_gather);
   } else {
-    b.collective(name, Pass::dgrad, Family::tp_comm, hardware::Collective::all_reduce, bytes, tp,
-                 b.shape.tp_domains);
+    b.tp_collective(name, Pass::dgrad, hardware::Collective::all_reduce);
   }
 }
 
 void tensor_parallel_leave(Builder& b, const char* name) {
-  const double bytes = b.shape.tokens * static_cast<double>(b.model.hidden) * b.shape.element;
-  const int tp = b.job.layout.tp;
   if (b.shape.local_tokens < b.shape.tokens) {
-    b.collective(name, Pass::forward, Family::tp_comm, hardware::Collective::reduce_scatter, bytes,
-                 tp, b.shape.tp_domains);
-    b.collective(name, Pass::dgrad, Family::tp_comm, hardware::Collective::all_gather, bytes, tp,
-                 b.shape.tp_domains);
+    b.tp_collective(name, Pass::forward, hardware::Collective::reduce_scatter);
+    b.tp_collective(name, Pass::dgrad, hardware::Collective::all_gather);
   } else {
-    b.collective(name, Pass::forward, Family::tp_comm, hardware::Collective::all_reduce, bytes, tp,
-                 b.shape.tp_domains);
+    b.tp_collective(name, Pass::forward, hardware::Collective::all_reduce);
   }
 }
 

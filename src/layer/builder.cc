@@ -132,4 +132,12 @@ void Builder::collective(const char* name, Pass pass, Family family, hardware::C
   add(op, pass);
 }
 
+void Builder::tp_collective(const char* name, Pass pass, hardware::Collective op) {
+  const double element =
+      op == hardware::Collective::all_gather ? counts::gathered_bytes(shape.linear) : shape.element;
+  collective(name, pass, Family::tp_comm, op,
+             shape.tokens * static_cast<double>(model.hidden) * element, job.layout.tp,
+             shape.tp_domains);
+}
+
 }  // namespace trifold::layer

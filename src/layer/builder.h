@@ -39,6 +39,8 @@ class Builder {
   // A collective of one pass. `bytes` as nccl-tests counts.
   void collective(const char* name, Pass pass, Family family, hardware::Collective op, double bytes,
                   int ranks, int domains, int repeat = 1);
+  // Over the tensor-parallel group, on the micro-batch's tokens x hidden.
+  void tp_collective(const char* name, Pass pass, hardware::Collective op);
 
  private:
   void quantize(const char* name, double elements, Pass pass, float tensors);

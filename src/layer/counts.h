@@ -26,13 +26,16 @@ inline constexpr float kRouterKernels = 72, kRouterKernelsFused = 31, kRouterKer
 // Dispatch: autograd function, buffer set-up, launches; the all-to-all path also copies counts to
 // the host and waits.
 inline constexpr float kAllToAllHost = 24, kFlexHost = 12;
+// With capacity and padding shapes are static: no counts are exchanged and nothing is waited for.
+inline constexpr float kStaticAllToAllHost = 8;
 
 // Grouped linear: one GEMM launch an expert (multi-stream cuBLAS), each with descriptor set-up.
 inline constexpr float kExpertGemmHost = 1.5f;
 
 // Unfused permutation: masks, sorts, gathers and scatters one by one; sorting chunks splits and
 // concatenates one view a (source rank, local expert) pair.
-inline constexpr float kUnfusedPermuteHost = 20, kChunkViewHost = 0.15f;
+inline constexpr float kUnfusedPermuteHost = 20, kUnfusedLocalPermuteHost = 6,
+                       kChunkViewHost = 0.15f;
 
 // Quantise calls: kernels and host operations per tensor. Block formats swizzle scales for the
 // tensor cores as well.
@@ -65,6 +68,21 @@ constexpr double quantize_bytes(hardware::Dtype d, hardware::GpuArch arch) {
       return 7.1;  // amax 2; row-wise 2.56; column-wise with Hadamard 2.56
     default:
       return 0.0;
+  }
+}
+
+// Bytes per element of a linear's input that tensor parallelism gathers: values and scales.
+constexpr double gathered_bytes(hardware::Dtype d) {
+  switch (d) {
+    case hardware::Dtype::fp8_tensor:
+      return 1;
+    case hardware::Dtype::fp8_block:
+    case hardware::Dtype::mxfp8:
+      return 1 + 1.0 / 32;
+    case hardware::Dtype::nvfp4:
+      return 0.5625;
+    default:
+      return 2;
   }
 }
 

@@ -78,7 +78,10 @@ void transfer(Builder& b, const char* name, Segment segment, bool combine) {
   op.bytes = x.arriving_tokens * row;
   op.group_ranks = x.ranks;
   op.group_domains = x.domains;
-  op.host_ops = is_flex(b.techniques.dispatcher) ? counts::kFlexHost : counts::kAllToAllHost;
+  const bool is_static =
+      b.techniques.routing.capacity_factor > 0 && b.techniques.routing.pad_to_capacity;
+  const float alltoall = is_static ? counts::kStaticAllToAllHost : counts::kAllToAllHost;
+  op.host_ops = is_flex(b.techniques.dispatcher) ? counts::kFlexHost : alltoall;
   b.add(op, Pass::forward);
   op.scaleup_bytes = x.scaleup_tokens * h_bytes(b);
   op.scaleout_bytes = x.scaleout_tokens * h_bytes(b);
@@ -104,7 +107,8 @@ void permute_local(Builder& b, const char* name) {
     case Dispatcher::deepep:
     case Dispatcher::allgather: {
       const double bytes = (fused ? 1 : 2) * (rows + std::min(arriving, rows)) * h_bytes(b);
-      b.elementwise(name, bytes, bytes, kernels, kernels, fused ? 0 : counts::kUnfusedPermuteHost);
+      b.elementwise(name, bytes, bytes, kernels, kernels,
+                    fused ? 0 : counts::kUnfusedLocalPermuteHost);
       return;
     }
   }
@@ -162,19 +166,13 @@ void shared_expert(Builder& b) {
   const bool gated = is_gated(b.model.activation);
   b.segment(Segment::shared);
   b.modules({Recompute::shared_experts, Recompute::moe, Recompute::full});
-  const double bytes = n * h_bytes(b);
-  const int tp = b.job.layout.tp;
-  b.collective("shared_gather", Pass::forward, Family::tp_comm, hardware::Collective::all_gather,
-               bytes, tp, b.shape.tp_domains);
-  b.collective("shared_gather", Pass::dgrad, Family::tp_comm, hardware::Collective::reduce_scatter,
-               bytes, tp, b.shape.tp_domains);
+  b.tp_collective("shared_gather", Pass::forward, hardware::Collective::all_gather);
+  b.tp_collective("shared_gather", Pass::dgrad, hardware::Collective::reduce_scatter);
   b.linear("shared_fc1", n, gated ? 2 * f : f, h);
   b.elementwise("shared_activation", n * f * (gated ? 6 : 4), n * f * (gated ? 10 : 6));
   b.linear("shared_fc2", n, h, f);
-  b.collective("shared_scatter", Pass::forward, Family::tp_comm,
-               hardware::Collective::reduce_scatter, bytes, tp, b.shape.tp_domains);
-  b.collective("shared_scatter", Pass::dgrad, Family::tp_comm, hardware::Collective::all_gather,
-               bytes, tp, b.shape.tp_domains);
+  b.tp_collective("shared_scatter", Pass::forward, hardware::Collective::reduce_scatter);
+  b.tp_collective("shared_scatter", Pass::dgrad, hardware::Collective::all_gather);
 }
 
 }  // namespace

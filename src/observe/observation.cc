@@ -35,6 +35,9 @@ void apply_source_defaults(const Json& record, Observation& o) {
     if (!stated(record, "training", "optimizer", "grad_reduce"))
       optimizer.grad_reduce = job::StateType::bf16;
   }
+  // Megatron-Bridge 25.09's token-dropping runs pad to capacity (shared/reference/flops.md 3).
+  if (bridge && o.release == "25.09" && o.job.techniques.routing.capacity_factor > 0)
+    o.job.techniques.routing.pad_to_capacity = true;
   // What publishers leave out of `fusions` is not stated rather than off; every recipe since 2024
   // fuses these two.
   o.job.techniques.fusions.insert(job::Fusion::cross_entropy);

@@ -41,7 +41,7 @@ TEST(HotPath, LookupsAndSpansAllocateNothing) {
     sum += profile.grouped_utilisation(Dtype::nvfp4, GemmPass::dgrad, 10 * i, 4096, 7168).value;
     sum += profile.attention_utilisation(true, 4096, 128, i).value;
     sum += profile.collective_seconds(Collective::all_reduce, i, 1e6 * i).value;
-    sum += profile.constant("ep_scaleout_latency_s");
+    sum += profile.constant("ep_scaleout_latency_factor");
     sum += span_of(*cluster, 0, i, 4).domains + span_of(*cluster, 0, 2, 2, i, 16).leaves;
   }
   EXPECT_EQ(allocations, before);
