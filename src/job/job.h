@@ -63,6 +63,9 @@ struct ReadOptions {
   std::string data_dir;  // where models/ and hardware/ are
   bool allow_observation =
       true;  // accept id, source, measured, quality, unknown, ... beside the Job
+  // Model and cluster, overrides applied, come from here and are not read: for callers that read
+  // many Jobs which differ elsewhere.
+  const struct Job* same_model_and_cluster = nullptr;
 };
 
 Result<Job> read_job(const Json& json, const std::string& file, const ReadOptions& options);

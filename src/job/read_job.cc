@@ -260,8 +260,13 @@ Result<Job> read_job(const Json& json, const std::string& file, const ReadOption
   for (const char* key : {"model", "model_overrides", "cluster", "cluster_overrides"})
     r.ignore(key);
   TRIFOLD_TRY(r.finish());
-  TRIFOLD_TRY(read_model(r, file, options, job));
-  TRIFOLD_TRY(read_cluster_of(r, options, job));
+  if (const Job* same = options.same_model_and_cluster) {
+    job.model = same->model, job.model_origin = same->model_origin;
+    job.cluster = same->cluster, job.cluster_origin = same->cluster_origin;
+  } else {
+    TRIFOLD_TRY(read_model(r, file, options, job));
+    TRIFOLD_TRY(read_cluster_of(r, options, job));
+  }
   if (!json.contains("schema")) guess_cut(job);
   return job;
 }
