@@ -7,6 +7,7 @@
 
 #include "job/legality.h"
 #include "model/size.h"
+#include "timeline/timeline.h"
 
 namespace trifold::observe {
 
@@ -33,7 +34,23 @@ double throughput_ratio(const Observation& o, const estimate::Estimate& e) {
   return NAN;
 }
 
-Row predict(const Observation& o, estimate::Estimator& estimator) {
+namespace {
+
+// Replaces the closed form's step time, interval and throughput by the simulation's.
+bool simulate_into(const job::Job& job, const layout::Pipeline& pipeline,
+                   estimate::Estimator& estimator, estimate::Estimate& estimate) {
+  timeline::Timeline timeline;
+  timeline::simulate(job, pipeline, estimator.pricer(), {}, timeline);
+  if (!timeline.completes) return false;
+  const double ratio = timeline.step_time_s / estimate.step_time_s;
+  estimate.step_time_s *= ratio, estimate.low_s *= ratio, estimate.high_s *= ratio;
+  estimate.tokens_per_s_per_gpu /= ratio, estimate.tflops_per_gpu /= ratio, estimate.mfu /= ratio;
+  return true;
+}
+
+}  // namespace
+
+Row predict(const Observation& o, estimate::Estimator& estimator, Method method) {
   Row row;
   row.observation = &o;
   const std::vector<job::Job> jobs = plausible_jobs(o);
@@ -46,6 +63,7 @@ Row predict(const Observation& o, estimate::Estimator& estimator) {
     const Result<layout::Pipeline> pipeline = layout::build_pipeline(job.model, job.layout);
     if (!pipeline) continue;
     estimator.evaluate(job, *pipeline, current);
+    if (method == Method::simulate && !simulate_into(job, *pipeline, estimator, current)) continue;
     const double error = throughput_ratio(o, current) - 1;
     row.low_error = row.usable ? std::min(row.low_error, error) : error;
     row.high_error = row.usable ? std::max(row.high_error, error) : error;
@@ -81,7 +99,7 @@ Row predict(const Observation& o, estimate::Estimator& estimator) {
 }
 
 std::vector<Row> predict_all(const std::vector<Observation>& observations,
-                             const ProfileOf& profile_of) {
+                             const ProfileOf& profile_of, Method method) {
   std::map<std::string, std::unique_ptr<estimate::Estimator>> estimators;
   std::vector<Row> rows;
   for (const Observation& o : observations) {
@@ -91,7 +109,7 @@ std::vector<Row> predict_all(const std::vector<Observation>& observations,
       if (profile == nullptr) continue;
       estimator = std::make_unique<estimate::Estimator>(o.job.cluster, *profile);
     }
-    rows.push_back(predict(o, *estimator));
+    rows.push_back(predict(o, *estimator, method));
   }
   return rows;
 }

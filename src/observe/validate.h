@@ -43,9 +43,12 @@ using ProfileOf = std::function<const hardware::Profile*(const hardware::Cluster
 // tokens are rounded).
 double throughput_ratio(const Observation& observation, const estimate::Estimate& estimate);
 
-Row predict(const Observation& observation, estimate::Estimator& estimator);
+// In closed form, or event by event (timeline/).
+enum class Method : std::uint8_t { estimate, simulate };
+Row predict(const Observation& observation, estimate::Estimator& estimator,
+            Method method = Method::estimate);
 std::vector<Row> predict_all(const std::vector<Observation>& observations,
-                             const ProfileOf& profile_of);
+                             const ProfileOf& profile_of, Method method = Method::estimate);
 
 Summary summarize(const std::vector<const Row*>& rows);
 // The rows that count in the mean error: settings stated, no ladder, a throughput measured.

@@ -21,7 +21,7 @@ namespace {
 
 struct Arguments {
   calibrate::Options run;
-  std::string output, fit, nccl_log, cluster = "dgx-h200", base, points, name;
+  std::string output, fit, import_log, cluster = "dgx-h200", base, points, name;
   bool layer = false, lab = false, check = false, bootstrap = false, no_fit = false;
 };
 
@@ -45,9 +45,9 @@ void tell(const calibrate::Summary& s) {
 }
 
 Result<fit::PointsFile> points_of(const Arguments& a, const std::string& measured) {
-  if (!a.nccl_log.empty()) {
-    TRIFOLD_ASSIGN(text, read_text(a.nccl_log));
-    return fit::import_nccl_tests(text, a.nccl_log);
+  if (!a.import_log.empty()) {
+    TRIFOLD_ASSIGN(text, read_text(a.import_log));
+    return fit::import_nccl_tests(text, a.import_log);
   }
   return fit::read_points(measured);
 }
@@ -71,7 +71,7 @@ Result<int> fit_profile(const Context& context, const Arguments& a, const std::s
 }
 
 Result<int> run(const Context& context, Arguments& a) {
-  if (!a.fit.empty() || !a.nccl_log.empty()) return fit_profile(context, a, a.fit);
+  if (!a.fit.empty() || !a.import_log.empty()) return fit_profile(context, a, a.fit);
   using calibrate::Mode;
   a.run.mode = a.layer       ? Mode::layer
                : a.lab       ? Mode::lab
@@ -112,8 +112,7 @@ void add_options(CLI::App& verb, Arguments& a) {
   verb.add_flag("--restart", a.run.restart, "forget points already in the file");
   verb.add_flag("--no-fit", a.no_fit, "measure only");
   verb.add_option("--fit", a.fit, "refit a points file; needs no GPU")->type_name("POINTS");
-  verb.add_option("--nccl-tests", a.nccl_log,
-                  "fit a log of nccl-tests (text or JSON); needs no GPU")
+  verb.add_option("--import", a.import_log, "fit a log of nccl-tests (text or JSON); needs no GPU")
       ->type_name("LOG");
   verb.add_option("--cluster", a.cluster, "whose GPU and links the points are of")
       ->capture_default_str();
@@ -139,7 +138,7 @@ void add_calibrate(CLI::App& app, Context& context) {
       "  torchrun --no-python --nproc-per-node 8 trifold calibrate -o h200.profile.json\n"
       "  srun --ntasks-per-node 8 trifold calibrate -o h200.profile.json\n"
       "  trifold calibrate --fit h200.profile.json.points.jsonl -o h200.profile.json\n"
-      "  trifold calibrate --nccl-tests all_reduce.log --cluster dgx-h100 -o cluster.profile.json\n"
+      "  trifold calibrate --import all_reduce.log --cluster dgx-h100 -o cluster.profile.json\n"
       "  trifold calibrate --lab");
   verb->callback([a, &context] {
     context.run = [a, &context] {

@@ -50,8 +50,14 @@ std::string percent(double share);
 
 // All of them, in the order of `trifold --help` (verbs.cc).
 void add_verbs(CLI::App& app, Context& context);
+void add_calibrate(CLI::App& app, Context& context);
 void add_estimate(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);
+void add_check(CLI::App& app, Context& context);
+void add_compare(CLI::App& app, Context& context);
+void add_emit(CLI::App& app, Context& context);
+void add_simulate(CLI::App& app, Context& context);
+void add_validate(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 

@@ -11,6 +11,7 @@
 #include "cli.h"
 #include "launch/files.h"
 #include "model/catalogue.h"
+#include "planner/answers.h"
 #include "planner/search.h"
 #include "report/plan_text.h"
 
