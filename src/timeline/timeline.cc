@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "timeline/timeline.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/check.h"
@@ -13,6 +14,13 @@ double Parts::sum() const {
   double s = compute + recompute + bubble + host + optimizer;
   for (double e : exposed) s += e;
   return s;
+}
+
+double Timeline::communication_hidden_s() const {
+  const StageTimeline& s = stages[static_cast<std::size_t>(slowest_stage)];
+  double hidden = 0;
+  for (std::size_t i = 0; i < kComms; ++i) hidden += s.communication[i] - s.time.exposed[i];
+  return std::max(0.0, hidden);
 }
 
 void Simulator::run(const job::Job& job, const layout::Pipeline& pipeline, cost::Pricer& pricer,

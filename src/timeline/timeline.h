@@ -54,6 +54,8 @@ struct Timeline {
   double lower_bound_s = 0;    // longest dependency path without contention
   std::size_t tasks = 0;
   memory::Memory memory;  // the closed form, for comparison with the stages' peaks
+  // Transfers that something covered, on the slowest stage.
+  double communication_hidden_s() const;
   const Parts& time() const { return stages[static_cast<std::size_t>(slowest_stage)].time; }
 };
 
