@@ -210,6 +210,7 @@ void emit_run(Emitter& out) {
   out.put("--adam-beta1", 0.9);
   out.put("--adam-beta2", 0.95);
   out.put("--eval-iters", 0);
+  out.put("--eval-interval", 1000);  // Megatron divides by it even when it never evaluates
   out.put("--distributed-timeout-minutes", 60);
   out.put("--no-check-for-nan-in-loss-and-grad");
   out.put("--manual-gc");
