@@ -170,6 +170,12 @@ enum class Implementation : std::uint8_t { transformer_engine, local };
 inline constexpr Token<Implementation> kImplementations[] = {
     {Implementation::transformer_engine, "transformer_engine"}, {Implementation::local, "local"}};
 
+// Fused attention keeps row sums alone; unfused attention (plain PyTorch without a fused kernel)
+// keeps the probabilities.
+enum class AttentionBackend : std::uint8_t { flash, unfused };
+inline constexpr Token<AttentionBackend> kAttentionBackends[] = {
+    {AttentionBackend::flash, "flash"}, {AttentionBackend::unfused, "unfused"}};
+
 // How dense gradients are reduced over data parallelism: a ring in the gradient dtype, or
 // MegaScale's one-shot BF16 all-to-all with a local FP32 sum (half the bytes).
 enum class GradientCompression : std::uint8_t { none, bf16_all_to_all };
@@ -193,6 +199,7 @@ struct Techniques {
   CpComm cp_comm = CpComm::p2p;
   GradientCompression gradient_compression = GradientCompression::none;
   Implementation implementation = Implementation::transformer_engine;
+  AttentionBackend attention_backend = AttentionBackend::flash;
   bool sequence_parallel = false;  // beside tp
   bool memory_efficient_permutation =
       true;  // probabilities applied before the second expert linear

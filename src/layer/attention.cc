@@ -116,7 +116,8 @@ void core_attention(Builder& b, bool in_window) {
   // gpt-oss runs cost the full causal half; modelling.md 5).
   const bool windowed = in_window && a.window > 0 && !a.sinks;
   const double s = static_cast<double>(b.job.training.sequence_length);
-  const double keys = model::mean_keys(a, windowed, b.job.training.sequence_length);
+  const bool unfused = b.techniques.attention_backend == job::AttentionBackend::unfused;
+  const double keys = unfused ? s : model::mean_keys(a, windowed, b.job.training.sequence_length);
   const double heads = static_cast<double>(a.heads) / b.shape.tp;
   const double qk = static_cast<double>(a.qk_dim()), v = static_cast<double>(a.value_dim());
   Operator op;
@@ -138,6 +139,10 @@ void core_attention(Builder& b, bool in_window) {
   op.host_ops = counts::kAttentionHostBackward;
   op.gemm_pass = hardware::GemmPass::dgrad;
   b.add(op, Pass::dgrad);
+  // Masking and softmax as kernels of their own: scores read and written in BF16 and FP32.
+  if (unfused)
+    b.elementwise("softmax", 16 * b.shape.tokens * heads * s, 20 * b.shape.tokens * heads * s, 4,
+                  4);
   b.modules({Recompute::full});
 }
 

@@ -159,7 +159,8 @@ BlockKey job_key(const job::Job& job) {
           (static_cast<std::int64_t>(t.dispatcher_sms) << 32) |
           (static_cast<std::int64_t>(t.dispatch_precision) << 24) |
           (static_cast<std::int64_t>(t.cp_comm) << 16) |
-          (static_cast<std::int64_t>(t.implementation) << 8) | (t.sequence_parallel << 2) |
+          (static_cast<std::int64_t>(t.implementation) << 8) |
+          (static_cast<std::int64_t>(t.attention_backend) << 4) | (t.sequence_parallel << 2) |
           (t.memory_efficient_permutation << 1) | (t.processes_bound_to_cpus ? 1 : 0),
       static_cast<std::int64_t>(t.recompute.bits() | (t.cuda_graph.bits() << 16) |
                                 (t.fusions.bits() << 32)),

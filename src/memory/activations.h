@@ -112,6 +112,9 @@ void add_attention_half(const job::Job& job, const Sizes& s, const Freed& f, Sin
              Factor{s.heads, "heads"}, Factor{s.dv, "v head width"});
   sink.add(f.when(f.has(job::Recompute::core_attn)), "log-sum-exp of the softmax", s.by_tp_heads,
            kFp32, tokens, Factor{s.heads, "heads"});
+  if (s.unfused_attention)
+    sink.add(f.when(f.has(job::Recompute::core_attn)), "attention probabilities", s.by_tp_heads,
+             kBf16, tokens, Factor{s.heads, "heads"}, Factor{s.keys, "keys"});
   if (s.local_modules && !job.model.rope.none)
     sink.add(f.when(f.full), "rotary tables (cos and sin of q and k)", Shard{}, kBf16,
              Factor{s.sequence, "positions"}, Factor{4, "tables"},

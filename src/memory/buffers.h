@@ -103,8 +103,12 @@ void add_attention_backward(const Sizes& s, Sink& sink) {
   sink.add(Keep::kept, "gradients of k and v", s.by_tp_heads, kBf16, n, Factor{kv, "k + v widths"});
   sink.add(Keep::kept, "gradient of the attention output", s.by_tp_heads, kBf16, n, heads,
            Factor{s.dv, "head width"});
-  sink.add(Keep::kept, "fp32 accumulator of dq", s.by_tp_heads, kFp32, n, heads,
-           Factor{s.dk, "head width"});
+  if (s.unfused_attention)
+    sink.add(Keep::kept, "gradients of scores and probabilities, scaled scores", s.by_tp_heads,
+             kBf16, Factor{3, "tensors"}, n, heads, Factor{s.keys, "keys"});
+  else
+    sink.add(Keep::kept, "fp32 accumulator of dq", s.by_tp_heads, kFp32, n, heads,
+             Factor{s.dk, "head width"});
 }
 
 template <class Sink>

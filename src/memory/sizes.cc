@@ -147,6 +147,8 @@ Sizes sizes_of(const job::Job& job, double rows_scale) {
   s.sequence = job.training.sequence_length / l.sequence_ranks();
   s.batch = job.training.micro_batch_size;
   s.n = s.sequence * s.batch;
+  s.unfused_attention = job.techniques.attention_backend == job::AttentionBackend::unfused;
+  s.keys = job.training.sequence_length;
   s.local = s.sequence_parallel ? ceil_div(s.n, s.tp) : s.n;
   s.h = job.model.hidden;
   s.gate = model::is_gated(job.model.activation) ? 2 : 1;

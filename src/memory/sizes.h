@@ -74,7 +74,9 @@ struct Sizes {
   std::int64_t experts = 0, local_experts = 0, top_k = 0, vocab = 0;
   std::int64_t tp = 1, dense_shards = 1, expert_shards = 1, dense_unit = 128, expert_unit = 128;
   std::int64_t offload_layers = 0;
-  Width linear_input = kBf16;  // how a linear layer keeps its input
+  bool unfused_attention = false;  // probabilities are kept
+  std::int64_t keys = 0;           // of one query: the whole sequence
+  Width linear_input = kBf16;      // how a linear layer keeps its input
   StateWidths states;
   bool mla = false, local_modules = false, sequence_parallel = false, low_precision = false,
        attention_all_to_all = false, fused_loss = false, sar = false, fsdp = false;

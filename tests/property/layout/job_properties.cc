@@ -77,6 +77,7 @@ void any_techniques(Techniques& t, int tp) {
   t.cp_comm = any_of(kCpComms);
   t.gradient_compression = any_of(kGradientCompressions);
   t.implementation = any_of(kImplementations);
+  t.attention_backend = any_of(kAttentionBackends);
   t.sequence_parallel = tp > 1 && coin();
   t.memory_efficient_permutation = coin();
   t.paged_stash = coin();
