@@ -29,7 +29,7 @@ __device__ Best warp_best(Best b) {
 }
 
 __device__ Best lane_best(const float* choice, int count, int lane) {
-  Best b{kLow, 1 << 30};
+  Best b{kLow, lane < count ? lane : 1 << 30};  // in range even when every score is NaN
   for (int e = lane; e < count; e += 32)
     if (choice[e] > b.value) b = {choice[e], e};
   return b;
@@ -73,6 +73,7 @@ __device__ void limit_groups(const RouterConfig& c, float* choice, int lane) {
     ahead += other > group || (other == group && g < lane);
   }
   const unsigned kept = __ballot_sync(0xffffffffu, lane < c.groups && ahead < c.top_groups);
+  __syncwarp();  // a ballot orders no memory: every lane has read its group before one writes
   for (int e = lane; e < c.experts; e += 32)
     if ((kept >> (e / size) & 1u) == 0) choice[e] = kLow;
 }
@@ -98,8 +99,8 @@ __global__ void topk_kernel(RouterConfig c, const float* logits, const float* bi
   int mine_index = 0;
   for (int j = 0; j < c.k; ++j) {
     const Best best = warp_best(lane_best(choice, c.experts, lane));
-    if (lane == 0) choice[best.index] = kLow;
-    __syncwarp();
+    // An entry is read and written by one lane only: no barrier between the rounds.
+    if (lane == best.index % 32) choice[best.index] = kLow;
     if (lane == j) {
       mine = score[best.index];
       mine_index = best.index;
@@ -184,7 +185,8 @@ int map_blocks(int copies) { return (copies + kMapCopies - 1) / kMapCopies; }
 cudaError_t router_topk(const RouterConfig& c, const float* logits, const float* bias,
                         int* indices, float* probabilities, cudaStream_t stream) {
   if (c.k < 1 || c.k > 32 || c.k > c.experts || c.experts > 1024 || c.groups < 1 ||
-      c.groups > 32 || c.experts % c.groups != 0)
+      c.groups > 32 || c.experts % c.groups != 0 || c.top_groups < 1 ||
+      (c.groups > 1 && c.k > c.experts / c.groups * c.top_groups))
     return cudaErrorInvalidValue;
   const int blocks = (c.tokens + kWarps - 1) / kWarps;
   const std::size_t shared = sizeof(float) * 2 * kWarps * static_cast<std::size_t>(c.experts);
