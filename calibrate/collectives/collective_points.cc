@@ -201,6 +201,10 @@ void add_collective_jobs(std::vector<Job>& jobs, int world, bool) {
         ask.bytes = std::size_t{1} << shift;
         const bool anchor = ask.op == Collective::all_gather && shift == 26 && ranks == world;
         add(jobs, ask, shift % 4 == 2 && ranks == world ? 0 : 1, anchor);
+        // Halfway too: protocols change between powers of two.
+        if (ranks != world || shift == 30) continue;
+        ask.bytes = std::size_t{3} << (shift - 1);
+        add(jobs, ask, 1);
       }
     }
     ask.ranks = world;
@@ -220,12 +224,12 @@ void add_collective_jobs(std::vector<Job>& jobs, int world, bool) {
   }
   Ask ask;
   ask.world = ask.ranks = world;
-  for (int shift = 12; shift <= 30; shift += 3) {
+  for (int shift = 10; shift <= 30; ++shift) {
     ask.bytes = std::size_t{1} << shift;
     ask.op = Collective::all_to_all;
     ask.skewed = true;
     ask.one_way = false;
-    add(jobs, ask, 1);
+    if (shift % 3 == 0) add(jobs, ask, 1);
     ask.op = Collective::send_recv;
     ask.skewed = false;
     ask.one_way = true;

@@ -55,14 +55,14 @@ Result<void> open_streams(Device& d) {
   CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   CUDA_TRY(cudaStreamCreateWithPriority(&d.stream, cudaStreamNonBlocking, least));
   CUDA_TRY(cudaStreamCreateWithPriority(&d.second, cudaStreamNonBlocking, greatest));
-  d.sides.resize(kSideStreams);
-  d.joins.resize(kSideStreams);
-  for (int i = 0; i < kSideStreams; ++i) {
-    CUDA_TRY(
-        cudaStreamCreateWithFlags(&d.sides[static_cast<std::size_t>(i)], cudaStreamNonBlocking));
-    CUDA_TRY(
-        cudaEventCreateWithFlags(&d.joins[static_cast<std::size_t>(i)], cudaEventDisableTiming));
-  }
+  d.sides.resize(2 * kSideStreams);
+  d.joins.resize(d.sides.size());
+  d.side_forks.resize(2);
+  for (cudaStream_t& side : d.sides)
+    CUDA_TRY(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  for (std::vector<cudaEvent_t>* events : {&d.joins, &d.side_forks})
+    for (cudaEvent_t& event : *events)
+      CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   CUDA_TRY(cudaEventCreateWithFlags(&d.fork, cudaEventDisableTiming));
   CUDA_TRY(cudaEventCreate(&d.start));
   CUDA_TRY(cudaEventCreate(&d.stop));
@@ -134,7 +134,7 @@ Result<void> open_device(Device& d, int index, double memory_share) {
   CUDA_TRY(cudaSetDevice(index));
   TRIFOLD_TRY(describe(d));
   TRIFOLD_TRY(open_streams(d));
-  d.workspaces.resize(2 + kSideStreams);
+  d.workspaces.resize(2 + d.sides.size());
   for (void*& workspace : d.workspaces) CUDA_TRY(cudaMalloc(&workspace, kWorkspaceBytes));
   CUBLAS_TRY(cublasLtCreate(&d.lt));
   CUBLAS_TRY(cublasCreate(&d.blas));
@@ -157,7 +157,8 @@ void close_device(Device& d) noexcept {
   for (void* workspace : d.workspaces) (void)cudaFree(workspace);
   d.arena.close();
   for (cudaStream_t stream : d.sides) (void)cudaStreamDestroy(stream);
-  for (cudaEvent_t event : d.joins) (void)cudaEventDestroy(event);
+  for (const std::vector<cudaEvent_t>* events : {&d.joins, &d.side_forks})
+    for (cudaEvent_t event : *events) (void)cudaEventDestroy(event);
   for (cudaEvent_t event : {d.start, d.stop, d.fork})
     if (event != nullptr) (void)cudaEventDestroy(event);
   for (cudaStream_t stream : {d.stream, d.second})

@@ -72,7 +72,7 @@ class Arena {
   std::size_t size_ = 0, used_ = 0;
 };
 
-inline constexpr int kSideStreams = 4;
+inline constexpr std::size_t kSideStreams = 4;  // of each of the two main streams
 inline constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 
 struct Device {
@@ -81,10 +81,10 @@ struct Device {
   int sms = 0, major = 0, minor = 0;
   std::size_t l2_bytes = 0, memory_bytes = 0;
   cudaStream_t stream = nullptr, second = nullptr;  // the second one has high priority
-  std::vector<cudaStream_t> sides;
-  std::vector<void*> workspaces;  // [0] stream, [1] second, [2..] sides
+  std::vector<cudaStream_t> sides;  // kSideStreams for stream, then as many for second
+  std::vector<void*> workspaces;    // [0] stream, [1] second, [2..] sides
   cudaEvent_t start = nullptr, stop = nullptr, fork = nullptr;
-  std::vector<cudaEvent_t> joins;
+  std::vector<cudaEvent_t> joins, side_forks;  // one a side; one a main stream
   cublasLtHandle_t lt = nullptr;
   cublasHandle_t blas = nullptr;
   Arena arena;

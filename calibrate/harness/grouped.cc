@@ -71,12 +71,14 @@ Result<GemmBuffers> take_grouped(Device& device, const GroupedShape& s) {
   TRIFOLD_ASSIGN(left, device.arena.take(static_cast<std::size_t>(p.left * width(s))));
   TRIFOLD_ASSIGN(right, device.arena.take(static_cast<std::size_t>(p.right * width(s))));
   TRIFOLD_ASSIGN(out, device.arena.take(static_cast<std::size_t>(p.out * out_width(s))));
-  TRIFOLD_ASSIGN(scales, device.arena.take_array<float>(2));
+  TRIFOLD_ASSIGN(left_scale, device.arena.take_array<float>(1));
+  TRIFOLD_ASSIGN(right_scale,
+                 device.arena.take_array<float>(1));  // cuBLASLt wants 16-byte alignment
   b.left = left;
   b.right = right;
   b.out = out;
-  b.left_scale = scales;
-  b.right_scale = scales + 1;
+  b.left_scale = left_scale;
+  b.right_scale = right_scale;
   return b;
 }
 
@@ -86,7 +88,8 @@ Result<void> fill_grouped(Device& d, const GroupedShape& s, const GemmBuffers& b
                                 d.seed(), d.stream));
   CUDA_TRY(kernels::fill_normal(b.right, element(s), static_cast<std::size_t>(p.right), 1.0f,
                                 d.seed(), d.stream));
-  CUDA_TRY(kernels::fill_uniform(b.left_scale, 2, 0.5f, 2.0f, d.seed(), d.stream));
+  for (float* scale : {b.left_scale, b.right_scale})
+    CUDA_TRY(kernels::fill_uniform(scale, 1, 0.5f, 2.0f, d.seed(), d.stream));
   if (s.pass == GemmPass::wgrad)
     CUDA_TRY(cudaMemsetAsync(b.out, 0, static_cast<std::size_t>(p.out) * 4, d.stream));
   return {};
@@ -109,6 +112,14 @@ std::vector<std::int64_t> zipf_rows(std::int64_t total, int experts, double expo
     left -= rows.back();
   }
   rows[0] += left;
+  return rows;
+}
+
+std::vector<std::int64_t> scattered_rows(std::int64_t total, int experts, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(experts));
+  for (std::int64_t i = 0; i < total; ++i)
+    ++rows[random.below(static_cast<std::uint64_t>(experts))];
   return rows;
 }
 
@@ -230,17 +241,23 @@ Result<void> GroupedGemm::loop(Device& device, const GemmBuffers& packed, cudaSt
   return {};
 }
 
-Result<void> GroupedGemm::streams(Device& device, const GemmBuffers& packed, cudaStream_t stream) {
-  CUDA_TRY(cudaEventRecord(device.fork, stream));
-  for (cudaStream_t side : device.sides) CUDA_TRY(cudaStreamWaitEvent(side, device.fork, 0));
+// Each of two concurrent callers has its own side streams: in shared ones the second caller's
+// experts would wait for all of the first's.
+Result<void> GroupedGemm::streams(Device& device, const GemmBuffers& packed, cudaStream_t stream,
+                                  int workspace) {
+  const std::size_t first = workspace == 1 ? kSideStreams : 0;
+  const cudaEvent_t fork = device.side_forks[workspace == 1 ? 1 : 0];
+  CUDA_TRY(cudaEventRecord(fork, stream));
+  for (std::size_t side = first; side < first + kSideStreams; ++side)
+    CUDA_TRY(cudaStreamWaitEvent(device.sides[side], fork, 0));
   std::size_t turn = 0;
   for (std::size_t e = 0; e < plans_.size(); ++e) {
     if (plans_[e] == nullptr) continue;
-    const std::size_t side = turn++ % device.sides.size();
+    const std::size_t side = first + turn++ % kSideStreams;
     TRIFOLD_TRY(plans_[e]->run(device, of_expert(packed, e), static_cast<int>(2 + side),
                                device.sides[side]));
   }
-  for (std::size_t side = 0; side < device.sides.size(); ++side) {
+  for (std::size_t side = first; side < first + kSideStreams; ++side) {
     CUDA_TRY(cudaEventRecord(device.joins[side], device.sides[side]));
     CUDA_TRY(cudaStreamWaitEvent(stream, device.joins[side], 0));
   }
@@ -272,7 +289,7 @@ Result<void> GroupedGemm::run(Device& device, const GemmBuffers& packed, cudaStr
     case Backend::loop:
       return loop(device, packed, stream, workspace);
     case Backend::streams:
-      return streams(device, packed, stream);
+      return streams(device, packed, stream, workspace);
     case Backend::strided:
       return strided_->run(device, packed, workspace, stream);
   }

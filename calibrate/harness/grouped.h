@@ -32,7 +32,8 @@ class GroupedGemm {
   // Takes descriptor memory from the arena; plans are shared by experts of equal counts.
   static Result<GroupedGemm> make(Device& device, const GroupedShape& shape,
                                   const GemmBuffers& packed);
-  // `workspace` indexes Device::workspaces (concurrent streams need their own).
+  // `workspace` indexes Device::workspaces and picks the side streams: 0 for what runs on
+  // Device::stream, 1 for Device::second.
   Result<void> run(Device& device, const GemmBuffers& packed, cudaStream_t stream,
                    int workspace = 0);
   // One expert against sampled float64; the first and the last that have rows.
@@ -42,7 +43,8 @@ class GroupedGemm {
   GemmBuffers of_expert(const GemmBuffers& packed, std::size_t expert) const;
   GemmShape gemm_of(std::int64_t rows) const;
   Result<void> loop(Device& device, const GemmBuffers& packed, cudaStream_t stream, int workspace);
-  Result<void> streams(Device& device, const GemmBuffers& packed, cudaStream_t stream);
+  Result<void> streams(Device& device, const GemmBuffers& packed, cudaStream_t stream,
+                       int workspace);
   Result<void> grouped(Device& device, const GemmBuffers& packed, cudaStream_t stream,
                        int workspace);
   Result<void> set_pointers(Device& device, const GemmBuffers& packed);
@@ -63,8 +65,10 @@ Result<GemmBuffers> take_grouped(Device& device, const GroupedShape& shape);
 Result<void> fill_grouped(Device& device, const GroupedShape& shape, const GemmBuffers& buffers);
 std::size_t grouped_bytes(const GroupedShape& shape);
 
-// `total` rows over `experts`: equal, or Zipf shares (largest first), exact in sum.
+// `total` rows over `experts`: equal, each to a random one (what balanced routing gives), or Zipf
+// shares (largest first); exact in sum.
 std::vector<std::int64_t> balanced_rows(std::int64_t total, int experts);
+std::vector<std::int64_t> scattered_rows(std::int64_t total, int experts, std::uint64_t seed);
 std::vector<std::int64_t> zipf_rows(std::int64_t total, int experts, double exponent);
 
 }  // namespace trifold::calibrate

@@ -26,12 +26,12 @@ struct Sampler {
 
   // Device microseconds of one operation, the slowest rank's.
   Result<double> sample(int inner, GpuState* state) {
-    if (team.align) {
-      TRIFOLD_TRY(team.control->barrier());
-      TRIFOLD_TRY(team.align(device.stream));
-    }
+    if (team.align) TRIFOLD_TRY(team.control->barrier());
     const double ahead = std::min(20.0 + 1.3 * enqueue_us * inner, 20000.0);
     if (rule.spin) CUDA_TRY(kernels::spin(ahead, device.stream));
+    // Last, on the device: ranks that spin for different times would wait for one another inside
+    // the sample.
+    if (team.align) TRIFOLD_TRY(team.align(device.stream));
     const auto begin = Clock::now();
     CUDA_TRY(cudaEventRecord(device.start, device.stream));
     for (int i = 0; i < inner; ++i) TRIFOLD_TRY(operation(iteration++, device.stream));

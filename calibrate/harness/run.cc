@@ -122,6 +122,9 @@ Result<Summary> run(const Options& options) {
   if (options.mode == Mode::bootstrap) return rehearse_bootstrap();
   // NVLink multicast shares the fabric manager with every job of the host: leave it off.
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+  // Two micro-batches use ten streams and NCCL its own; the driver's default of eight queues would
+  // put some of them behind each other.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   TRIFOLD_ASSIGN(launch, read_launch());
   TRIFOLD_ASSIGN(gpus, visible_gpus());
   if (launch.world > 1) {

@@ -76,11 +76,9 @@ Result<std::vector<double>> step_times(Device& d, MoeLayer& layer, bool forward,
   std::vector<std::vector<double>> us(kStepCount);
   for (int round = 0; round < kRounds; ++round) {
     std::vector<Step> order;
-    if (team.align) {
-      TRIFOLD_TRY(team.control->barrier());
-      TRIFOLD_TRY(team.align(d.stream));
-    }
-    CUDA_TRY(kernels::spin(8000, d.stream));
+    if (team.align) TRIFOLD_TRY(team.control->barrier());
+    CUDA_TRY(kernels::spin(20000, d.stream));
+    if (team.align) TRIFOLD_TRY(team.align(d.stream));
     CUDA_TRY(cudaEventRecord(events[0], d.stream));
     const MoeLayer::Between between = [&](Step step) -> Result<void> {
       order.push_back(step);
