@@ -43,6 +43,7 @@ function(trifold_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} ${ARG_LINK} trifold_options GTest::gtest GTest::gmock
                                         GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${TRIFOLD_TEST_FLAGS})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
