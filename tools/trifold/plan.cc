@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "cli.h"
 #include "launch/files.h"
@@ -88,6 +90,10 @@ Result<planner::Query> read_query(const Context& context, const Options& options
   query.max_evaluations = options.max_evaluations;
   TRIFOLD_TRY(read_pins(options, query));
   TRIFOLD_TRY(planner::validate(query));
+  for (const auto& [flag, value, most] :  // what a Job file may hold
+       {std::tuple{"--sequence-length", options.sequence_length, std::int64_t{100'000'000}},
+        std::tuple{"--global-batch-size", options.global_batch_size, std::int64_t{1'000'000'000}}})
+    if (value > most) return input_error(fmt::format("{} is outside 1..{}", value, most), flag);
   if (query.cluster.gpu.peak(job::gemm_dtype(precision)).value() <= 0)
     return input_error(
         fmt::format("{} cannot compute in {}", query.cluster.gpu.name, options.precision),
@@ -115,18 +121,26 @@ Result<void> write_plan(const std::string& directory, const planner::Candidate& 
   return launch::write_launch_directory(directory, files);
 }
 
+// The three that most points fell for, most first.
+std::string most_common_reasons(const std::map<std::string, double>& rejected) {
+  std::vector<std::pair<double, std::string>> reasons;
+  for (const auto& [reason, points] : rejected)
+    if (points > 0) reasons.emplace_back(-points, reason);
+  std::sort(reasons.begin(), reasons.end());
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, reasons.size()); ++i)
+    text += (i > 0 ? "; " : "") + reasons[i].second;
+  return text;
+}
+
 // Exit 4: what is short by how much, and the smallest cluster that would do.
 Error nothing_fits(const planner::Query& query, const planner::PlanResult& result,
                    const hardware::Profile& profile) {
-  if (result.legal == 0) {
-    std::string reason;
-    double most = 0;
-    for (const auto& [name, points] : result.rejected)
-      if (points > most) most = points, reason = name;
+  if (result.tightest_layout.empty())
     return {ErrorCode::infeasible,
-            fmt::format("no legal layout on {} GPUs; most fall for: {}", query.gpus, reason),
+            fmt::format("no legal layout on {} GPUs; most fall for: {}", query.gpus,
+                        most_common_reasons(result.rejected)),
             "plan", "change the batch, the pins or the number of GPUs"};
-  }
   const int enough = planner::smallest_cluster_that_fits(query, profile);
   return {
       ErrorCode::infeasible,
