@@ -84,7 +84,7 @@ std::vector<Parameter> fitted_parameters(const Profiles& profiles) {
         "quantize_efficiency", "attention_sustained_factor", "fp8_attention_factor",
         "low_precision_factor", "ep_sync_latency_s", "ep_scaleout_latency_factor", "overlap_leak",
         "overlap_leak_graph", "tp_overlap_exposed", "dp_overlap_exposed", "p2p_exposed",
-        "optimizer_fixed_s"})
+        "step_sync_s"})
     parameters.push_back({key, {}});
   return parameters;
 }

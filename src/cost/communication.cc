@@ -11,6 +11,7 @@
 //   %.
 
 #include <algorithm>
+#include <cmath>
 
 #include "cost/price.h"
 
@@ -66,6 +67,11 @@ Price Pricer::collective(const layer::Operator& op) const {
     return {known.value, known.basis, known.error};
   }
   return {collective_seconds(op.collective, span, op.bytes), Basis::scaled, 0.15};
+}
+
+double Pricer::step_end_seconds(int gpus) const {
+  const double nodes = std::max(1.0, static_cast<double>(gpus) / cluster_->gpus_per_node);
+  return constants_.optimizer_fixed_s + constants_.step_sync_s * std::log2(nodes);
 }
 
 int Pricer::dispatcher_sms(const job::Techniques& techniques) const {

@@ -61,6 +61,7 @@ Constants::Constants(const hardware::Profile& p)
       dp_overlap_exposed(p.constant("dp_overlap_exposed")),
       p2p_exposed(p.constant("p2p_exposed")),
       optimizer_fixed_s(p.constant("optimizer_fixed_s")),
+      step_sync_s(p.constant("step_sync_s")),
       host_link_efficiency(p.constant("host_link_efficiency")),
       step_sigma(p.constant("step_sigma")) {}
 

@@ -28,7 +28,7 @@ struct Constants {
       fp8_attention_factor, low_precision_factor, scaleout_efficiency, scaleout_latency_s,
       ep_sync_latency_s, ep_scaleout_latency_factor, overlap_leak, overlap_leak_graph,
       tp_overlap_exposed, cp_overlap_exposed, dp_overlap_exposed, p2p_exposed, optimizer_fixed_s,
-      host_link_efficiency, step_sigma;
+      step_sync_s, host_link_efficiency, step_sigma;
   explicit Constants(const hardware::Profile& profile);
 };
 
@@ -68,6 +68,8 @@ class Pricer {
   double collective_seconds(hardware::Collective op, const hardware::GroupSpan& span,
                             double bytes) const;
   double send_recv_seconds(bool crosses_domains, double bytes) const;
+  // What a step ends with whatever the model: launches, then waiting across the nodes.
+  double step_end_seconds(int gpus) const;
   double memory_seconds(double bytes) const;  // streaming through HBM
   int dispatcher_sms(
       const job::Techniques& techniques) const;  // as stated, or the dispatcher's default

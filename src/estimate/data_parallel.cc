@@ -14,6 +14,7 @@
 #include "estimate/data_parallel.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/size.h"
 
@@ -79,7 +80,7 @@ double exposed(double transfer, double cover, bool overlapped, double share) {
 }
 
 void optimizer_step(const job::Job& job, const Group (&groups)[2], const cost::Pricer& pricer,
-                    DataParallel& out) {
+                    DataParallelTerms& out) {
   const job::Optimizer& o = job.training.optimizer;
   const bool sharded = o.distributed || job.layout.fsdp;
   double elements = 0;
@@ -96,8 +97,7 @@ void optimizer_step(const job::Job& job, const Group (&groups)[2], const cost::P
   } else if (job.techniques.offload.optimizer == job::OptimizerOffload::states_parked_on_host) {
     out.host_s += elements * state / 2 / host_link;  // in and out, one hidden under the forward
   }
-  out.optimizer_s =
-      pricer.memory_seconds(elements * touched) + pricer.constants().optimizer_fixed_s;
+  out.optimizer_s = pricer.memory_seconds(elements * touched) + pricer.step_end_seconds(job.gpus);
 }
 
 }  // namespace
@@ -129,10 +129,9 @@ StageParameters stage_parameters(const job::Job& job, const layout::Pipeline& pi
   return p;
 }
 
-DataParallel data_parallel(const job::Job& job, const layout::Pipeline& pipeline, int stage,
-                           double forward, double backward, const cost::Pricer& pricer) {
+DataParallelTerms data_parallel_terms(const job::Job& job, const StageParameters& p,
+                                      const cost::Pricer& pricer) {
   const layout::Layout& l = job.layout;
-  const StageParameters p = stage_parameters(job, pipeline, stage);
   // With pp before dp in the rank order, neighbours in dp are pp times as far apart.
   const int apart = l.order == layout::RankOrder::tp_cp_ep_dp_pp ? 1 : l.pp;
   const int sequence = l.sequence_ranks(), dense = l.tp * sequence, expert = l.etp * l.ep;
@@ -140,21 +139,37 @@ DataParallel data_parallel(const job::Job& job, const layout::Pipeline& pipeline
       {hardware::span_of(job.cluster, 0, sequence, l.tp, job.dp(), dense * apart), p.dense},
       {hardware::span_of(job.cluster, 0, job.edp(), expert * apart), p.experts}};
   const Transfers t = transfers(job, groups, pricer);
-  const double share = pricer.constants().dp_overlap_exposed;
+  DataParallelTerms terms;
+  terms.reduce_s = t.reduce;
+  terms.gather_s = t.gather;
+  optimizer_step(job, groups, pricer, terms);
+  return terms;
+}
+
+double data_parallel_exposed(const job::Job& job, const DataParallelTerms& t, double forward,
+                             double backward, const cost::Constants& constants) {
+  const double share = constants.dp_overlap_exposed;
+  const job::Techniques& techniques = job.techniques;
+  if (!job.layout.fsdp)
+    return exposed(t.reduce_s, backward, techniques.has(Overlap::grad_reduce), share) +
+           exposed(t.gather_s, forward, techniques.has(Overlap::param_gather), share);
+  const bool hidden = techniques.has(Overlap::fsdp) || techniques.has(Overlap::param_gather);
+  return static_cast<double>(job.microbatches()) *
+         (exposed(t.gather_s, forward, hidden, share) +
+          exposed(t.gather_s + t.reduce_s, backward, hidden, share));
+}
+
+DataParallel data_parallel(const job::Job& job, const layout::Pipeline& pipeline, int stage,
+                           double forward, double backward, const cost::Pricer& pricer) {
+  const DataParallelTerms terms =
+      data_parallel_terms(job, stage_parameters(job, pipeline, stage), pricer);
+  const double once = terms.reduce_s + terms.gather_s;
   DataParallel out;
-  if (l.fsdp) {
-    const double m = static_cast<double>(job.microbatches());
-    const bool hidden =
-        job.techniques.has(Overlap::fsdp) || job.techniques.has(Overlap::param_gather);
-    out.total_s = m * (2 * t.gather + t.reduce);
-    out.exposed_s = m * (exposed(t.gather, forward, hidden, share) +
-                         exposed(t.gather + t.reduce, backward, hidden, share));
-  } else {
-    out.total_s = t.reduce + t.gather;
-    out.exposed_s = exposed(t.reduce, backward, job.techniques.has(Overlap::grad_reduce), share) +
-                    exposed(t.gather, forward, job.techniques.has(Overlap::param_gather), share);
-  }
-  optimizer_step(job, groups, pricer, out);
+  out.total_s =
+      job.layout.fsdp ? static_cast<double>(job.microbatches()) * (once + terms.gather_s) : once;
+  out.exposed_s = data_parallel_exposed(job, terms, forward, backward, pricer.constants());
+  out.optimizer_s = terms.optimizer_s;
+  out.host_s = terms.host_s;
   return out;
 }
 

@@ -206,7 +206,7 @@ sim::Index Lowering::optimizer(int stage, sim::Index after) {
     host = elements * state / 2 / link;
   }
   const double seconds =
-      pricer_.memory_seconds(elements * touched) + pricer_.constants().optimizer_fixed_s;
+      pricer_.memory_seconds(elements * touched) + pricer_.step_end_seconds(job_.gpus);
   after = add(u, kOptimizer, sim::to_picoseconds(seconds), -1, Work::backward, after);
   if (host > 0)
     after = add(u, kHostOptimizer, sim::to_picoseconds(host), -1, Work::backward, after);
