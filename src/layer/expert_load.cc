@@ -65,8 +65,8 @@ std::vector<double> expert_shares(const job::Routing& routing, const model::Moe&
   return shares;
 }
 
-// Clones of the hottest experts fill the spare slots of the least loaded ranks (ECHO): each clone
-// moves half of the difference between the hottest and the coldest rank, as long as that helps.
+}  // namespace
+
 void balance_with_clones(std::vector<double>& ranks, int spare_per_rank) {
   for (std::size_t slot = 0; slot < ranks.size() * static_cast<std::size_t>(spare_per_rank);
        ++slot) {
@@ -77,8 +77,6 @@ void balance_with_clones(std::vector<double>& ranks, int spare_per_rank) {
     *cold += moved;
   }
 }
-
-}  // namespace
 
 int token_alignment(job::Precision precision) {
   switch (precision) {

@@ -5,6 +5,8 @@
 // memory; the mean sets throughput of a perfectly balanced run. Natural routing without a stated
 // distribution uses the profile-independent prior documented in expert_load.cc.
 
+#include <vector>
+
 #include "job/job.h"
 
 namespace trifold::layer {
@@ -23,6 +25,10 @@ struct ExpertLoad {
 // Token copies are per rank of the expert grid (ep x etp); n = tokens of the micro-batch on one
 // dense rank.
 ExpertLoad expert_load(const job::Job& job);
+
+// Clones of the hottest experts fill the spare slots of the least loaded ranks (ECHO): each clone
+// moves half of the difference between the hottest and the coldest rank, as long as that helps.
+void balance_with_clones(std::vector<double>& ranks, int spare_per_rank);
 
 // Rows each expert's block is padded to by the GEMM format: 1 (bf16), 16 (fp8), 32 (mxfp8), 128
 // (nvfp4).

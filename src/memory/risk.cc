@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -11,13 +12,14 @@
 // The worst rank's peak as a distribution.
 //
 // A stage's peak is linear in the tokens that a rank's experts hold, averaged over the MoE layers
-// in flight: peak(x) = peak(0) + x (peak(1) - peak(0)), x in units of the balanced load, both ends
-// from evaluate(). A sample draws the shares of the experts of every MoE layer of a stage, adds
-// each rank's, averages over the layers, and takes the rank that is worst: no rank is the worst in
-// every layer, which is why this is less than evaluate()'s upper bound. Token noise within a
-// micro-batch (multinomial) is below 1 % at the sizes of training and left out. Natural routing
-// without a stated distribution: expert loads lognormal with the coefficient of variation of
-// expert_load.cc's prior, read back from its imbalance.
+// in flight (with a paged stash: up to its size, and flatter beyond), so it is read between a few
+// loads x, in units of the balanced one, at which evaluate() is asked. A sample draws the shares of
+// the experts of every MoE layer of a stage, adds each rank's, averages over the layers, and takes
+// the rank that is worst: no rank is the worst in every layer, which is why this is less than
+// evaluate()'s upper bound. Token noise within a micro-batch (multinomial) is below 1 % at the
+// sizes of training and left out. Natural routing without a stated distribution: expert loads
+// lognormal with the coefficient of variation of expert_load.cc's prior, read back from its
+// imbalance.
 
 namespace trifold::memory {
 
@@ -26,7 +28,7 @@ namespace {
 struct Sampler {
   const job::Job& job;
   Random random;
-  std::vector<double> shares;
+  std::vector<double> shares, layer_ranks;
   double variation = 0;  // of one expert's load, for the prior
 
   // Loads of one layer's experts, mean 1.
@@ -62,12 +64,15 @@ struct Sampler {
     for (double& s : shares) s = mean > 0 ? std::min(s / mean, cap) : 1.0;
   }
 
-  // Adds each rank's mean expert load.
+  // Adds each rank's mean expert load, after ECHO's clones.
   void add_ranks(std::vector<double>& ranks) {
     draw();
     const std::size_t local = shares.size() / ranks.size();
+    layer_ranks.assign(ranks.size(), 0.0);
     for (std::size_t e = 0; e < shares.size(); ++e)
-      ranks[e / local] += shares[e] / static_cast<double>(local);
+      layer_ranks[e / local] += shares[e] / static_cast<double>(local);
+    layer::balance_with_clones(layer_ranks, job.techniques.routing.echo_spare_experts);
+    for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] += layer_ranks[r];
   }
 };
 
@@ -83,6 +88,15 @@ double prior_variation(const job::Job& job) {
   return std::max(0.0, load.imbalance - 1) / worst * std::sqrt(load.experts_per_rank);
 }
 
+// Loads at which evaluate() is asked; 1.1 is where a paged stash stops growing (sizes.cc).
+constexpr std::array<double, 4> kKnots = {0, 1, 1.1, 8};
+
+std::size_t segment_of(double load) {
+  std::size_t i = 0;
+  while (i + 2 < kKnots.size() && load > kKnots[i + 1]) ++i;
+  return i;
+}
+
 Bytes quantile(const std::vector<Bytes>& sorted, double q) {
   const auto last = static_cast<double>(sorted.size() - 1);
   return sorted[static_cast<std::size_t>(std::llround(q * last))];
@@ -95,9 +109,10 @@ OutOfMemoryRisk out_of_memory_risk(const job::Job& job, const layout::Pipeline& 
   job::Job even = job;
   even.techniques.routing.distribution = job::LoadDistribution::balanced;
   even.techniques.routing.balance = job::Balance::forced;
-  Memory none, one;
-  evaluate_scaled(even, pipeline, 0.0, none);
-  evaluate_scaled(even, pipeline, 1.0, one);
+  std::array<Memory, kKnots.size()> at_knot;
+  for (std::size_t i = 0; i < kKnots.size(); ++i)
+    evaluate_scaled(even, pipeline, kKnots[i], at_knot[i]);
+  const Memory& one = at_knot[1];
   OutOfMemoryRisk risk;
   risk.balanced = one.peak;
   risk.worst_stage = one.worst_stage;
@@ -105,6 +120,7 @@ OutOfMemoryRisk out_of_memory_risk(const job::Job& job, const layout::Pipeline& 
 
   Sampler sampler{job,
                   Random(static_cast<std::uint64_t>(job.techniques.routing.seed) + 17),
+                  {},
                   {},
                   job.techniques.routing.distribution == job::LoadDistribution::balanced
                       ? prior_variation(job)
@@ -128,9 +144,11 @@ OutOfMemoryRisk out_of_memory_risk(const job::Job& job, const layout::Pipeline& 
         for (int l = 0; l < layers; ++l) sampler.add_ranks(ranks);
         load = *std::max_element(ranks.begin(), ranks.end()) / layers;
       }
-      const StageMemory &a = none.stages[stage], &b = one.stages[stage];
-      const auto at = [load](Bytes zero, Bytes balanced) {
-        return zero + Bytes(std::llround(load * static_cast<double>((balanced - zero).value())));
+      const std::size_t knot = segment_of(load);
+      const StageMemory &a = at_knot[knot].stages[stage], &b = at_knot[knot + 1].stages[stage];
+      const double way = (load - kKnots[knot]) / (kKnots[knot + 1] - kKnots[knot]);
+      const auto at = [way](Bytes low, Bytes high) {
+        return low + Bytes(std::llround(way * static_cast<double>((high - low).value())));
       };
       if (at(a.peak, b.peak) > worst) worst = at(a.peak, b.peak), where = stage;
       reserved = std::max(reserved, at(a.reserved, b.reserved));

@@ -27,6 +27,7 @@
 //                                                          // stage, stream, start; name, stream,
 //                                                          // category, work are indices into lists
 //                "work": ["forward", "backward", "wgrad", "merged"],
+//                "microbatches": 64, "microbatches_shown": 64,
 //                "hidden_share": 0.8, "critical_path_s": {"compute": .., "ep": .., ...}},
 //   "memory": {"capacity_bytes": .., "stages": [as estimate.memory.stages],
 //              "curves": [{"stage": 0, "time_s": [..], "bytes": [..]}, ...],    // steps
@@ -44,7 +45,8 @@
 //   "ladder": trifold.explain/1 (planner/ladder.h),
 //   "sensitivity": [as trifold.whatif/1 sensitivity (planner/sensitivity.h)],
 //   "controls": [{"key": "layout.ep", "label": "EP", "kind": "choice"|"range"|"set",
-//                 "values": [1, 2, ..] , "low", "high", "value", "unit"}, ...],
+//                 "values": [1, 2, ..] , "low", "high", "value", "unit",
+//                 "with"?: ["key=value", ..] (assignments that go with it)}, ...],
 //   "whatif": null | trifold.whatif/1 as it was given,
 //   "confidence": {"sigma": 0.07, "interval": [low_s, high_s], "basis_share": {"measured": ..},
 //                  "text": "..."}
@@ -85,8 +87,9 @@ struct PageInput {
   Json plans;           // trifold.plans/1, or null
   Json whatif;          // trifold.whatif/1, or null
   std::string data_dir;
-  int most_slices = 50000;  // of the timeline; above it neighbours are merged, then micro-batches
-                            // dropped
+  // Of the timeline, about 40 bytes of JSON each; above it neighbours are merged, then
+  // micro-batches dropped.
+  int most_slices = 10000;
 };
 
 // An illegal Job is an error that explains.

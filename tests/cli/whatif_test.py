@@ -73,8 +73,8 @@ class WhatIf(unittest.TestCase):
         self.assertEqual(self.points(plan, "--vary", "ep=16")["points"], self.points(self.job, "--vary", "ep=16")["points"])
 
     def test_mistakes(self):
-        done = self.run_trifold("whatif", self.job, "--vary", "layout.epp=8", code=USAGE)
-        self.assertIn("layout.ep", done.stderr)
+        done = self.run_trifold("whatif", self.job, "--vary", "sequence_lenght=8", code=USAGE)
+        self.assertIn("training.sequence_length", done.stderr)
         self.run_trifold("whatif", self.job, "--vary", "ep", code=USAGE)
         self.run_trifold("whatif", self.job, code=USAGE)
         self.run_trifold("whatif", "--vary", "ep=8", code=USAGE)

@@ -52,6 +52,7 @@ std::string percent(double share);
 void add_verbs(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);
 void add_estimate(CLI::App& app, Context& context);
+void add_explain(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);
 void add_check(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
@@ -60,5 +61,6 @@ void add_simulate(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
+void add_whatif(CLI::App& app, Context& context);
 
 }  // namespace trifold::cli

@@ -6,6 +6,8 @@ namespace trifold::cli {
 void add_verbs(CLI::App& app, Context& context) {
   add_plan(app, context);
   add_estimate(app, context);
+  add_whatif(app, context);
+  add_explain(app, context);
   add_calibrate(app, context);
   add_simulate(app, context);
   add_emit(app, context);
