@@ -79,12 +79,11 @@ std::vector<Parameter> fitted_parameters(const Profiles& profiles) {
     const std::vector<std::string> names = present(group);
     if (!names.empty()) parameters.push_back({"host_op_s", names});
   }
-  for (const char* key :
-       {"kernel_gap_s", "kernel_gap_graph_s", "host_overlap_factor", "hbm_efficiency",
-        "quantize_efficiency", "attention_sustained_factor", "fp8_attention_factor",
-        "low_precision_factor", "ep_sync_latency_s", "ep_scaleout_latency_factor", "overlap_leak",
-        "overlap_leak_graph", "tp_overlap_exposed", "dp_overlap_exposed", "p2p_exposed",
-        "step_sync_s"})
+  for (const char* key : {"kernel_gap_s", "kernel_gap_graph_s", "host_overlap_factor",
+                          "hbm_efficiency", "quantize_efficiency", "attention_sustained_factor",
+                          "fp8_attention_factor", "low_precision_factor", "ep_sync_latency_s",
+                          "ep_scaleout_latency_factor", "overlap_leak", "overlap_leak_graph",
+                          "tp_overlap_exposed", "dp_overlap_exposed", "p2p_exposed", "step_sync_s"})
     parameters.push_back({key, {}});
   return parameters;
 }

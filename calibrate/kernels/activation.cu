@@ -25,9 +25,8 @@ __global__ void swiglu_forward_kernel(const Vector8* input, const float* probabi
 }
 
 // d silu(g) = s (1 + g (1 - s)), s = sigmoid(g).
-__device__ float swiglu_gradient(const float (&dy)[8], const float (&gate)[8],
-                                 const float (&up)[8], float weight, float (&dgate)[8],
-                                 float (&dup)[8]) {
+__device__ float swiglu_gradient(const float (&dy)[8], const float (&gate)[8], const float (&up)[8],
+                                 float weight, float (&dgate)[8], float (&dup)[8]) {
   float dot = 0;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
@@ -181,9 +180,8 @@ cudaError_t rope(void* x, const float* cosines, const float* sines, int tokens, 
                  cudaStream_t stream) {
   if (dim % 16 != 0) return cudaErrorInvalidValue;
   const std::int64_t total = std::int64_t{tokens} * heads * (dim / 16);
-  rope_kernel<<<grid_for(total, kThreads), kThreads, 0, stream>>>(static_cast<Vector8*>(x),
-                                                                  cosines, sines, total, heads,
-                                                                  dim / 2);
+  rope_kernel<<<grid_for(total, kThreads), kThreads, 0, stream>>>(static_cast<Vector8*>(x), cosines,
+                                                                  sines, total, heads, dim / 2);
   return cudaGetLastError();
 }
 

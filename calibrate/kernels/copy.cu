@@ -41,8 +41,8 @@ cudaError_t copy_blocks(const void* from, void* to, std::size_t bytes, int block
                         cudaStream_t stream) {
   const std::size_t vectors = bytes / 16;
   const int full = grid_for(static_cast<std::int64_t>(vectors + 3) / 4, 512, 1 << 16);
-  copy_kernel<<<blocks > 0 ? blocks : full, 512, 0, stream>>>(static_cast<const uint4*>(from),
-                                                              static_cast<uint4*>(to), vectors);
+  copy_kernel < < <blocks> 0 ? blocks : full, 512, 0,
+      stream >>> (static_cast<const uint4*>(from), static_cast<uint4*>(to), vectors);
   return cudaGetLastError();
 }
 

@@ -72,9 +72,9 @@ cudaError_t quantize_1x128(const void* input, int rows, int columns, void* q, fl
   if (rows % kTile != 0 || columns % kTile != 0 || rows / kTile > 65535)
     return cudaErrorInvalidValue;
   const dim3 grid(static_cast<unsigned>(columns / kTile), static_cast<unsigned>(rows / kTile));
-  quantize_kernel<<<grid, kThreads, 0, stream>>>(
-      static_cast<const __nv_bfloat16*>(input), rows, columns, static_cast<unsigned char*>(q),
-      scales, static_cast<unsigned char*>(qt), scales_t);
+  quantize_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(input), rows,
+                                                 columns, static_cast<unsigned char*>(q), scales,
+                                                 static_cast<unsigned char*>(qt), scales_t);
   return cudaGetLastError();
 }
 

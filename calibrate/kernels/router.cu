@@ -7,7 +7,7 @@
 namespace trifold::kernels {
 namespace {
 
-constexpr int kWarps = 4;        // tokens of a block
+constexpr int kWarps = 4;  // tokens of a block
 constexpr int kMapThreads = 256;
 constexpr int kMapCopies = 2048;  // copies a block of the map handles
 constexpr float kLow = -3.0e38f;
@@ -182,10 +182,10 @@ int map_blocks(int copies) { return (copies + kMapCopies - 1) / kMapCopies; }
 
 }  // namespace
 
-cudaError_t router_topk(const RouterConfig& c, const float* logits, const float* bias,
-                        int* indices, float* probabilities, cudaStream_t stream) {
-  if (c.k < 1 || c.k > 32 || c.k > c.experts || c.experts > 1024 || c.groups < 1 ||
-      c.groups > 32 || c.experts % c.groups != 0 || c.top_groups < 1 ||
+cudaError_t router_topk(const RouterConfig& c, const float* logits, const float* bias, int* indices,
+                        float* probabilities, cudaStream_t stream) {
+  if (c.k < 1 || c.k > 32 || c.k > c.experts || c.experts > 1024 || c.groups < 1 || c.groups > 32 ||
+      c.experts % c.groups != 0 || c.top_groups < 1 ||
       (c.groups > 1 && c.k > c.experts / c.groups * c.top_groups))
     return cudaErrorInvalidValue;
   const int blocks = (c.tokens + kWarps - 1) / kWarps;
@@ -204,8 +204,8 @@ cudaError_t permutation_map(const int* indices, int copies, int experts, int* co
   const int blocks = map_blocks(copies);
   histogram_kernel<<<blocks, kMapThreads, shared, stream>>>(indices, copies, experts, workspace);
   scan_kernel<<<1, 1024, shared, stream>>>(workspace, blocks, experts, counts, offsets);
-  slot_kernel<<<blocks, kMapThreads, shared, stream>>>(indices, copies, experts, workspace,
-                                                       offsets, slots);
+  slot_kernel<<<blocks, kMapThreads, shared, stream>>>(indices, copies, experts, workspace, offsets,
+                                                       slots);
   return cudaGetLastError();
 }
 
