@@ -50,4 +50,10 @@ std::vector<double> curve_leave_one_out(const hardware::CollectiveCurve& curve) 
   return errors;
 }
 
+double curve_largest_left_out(const hardware::CollectiveCurve& curve) {
+  const std::size_t last = curve.bytes.size() - 1;
+  const double predicted = curve.seconds[last - 1] * curve.bytes[last] / curve.bytes[last - 1];
+  return predicted / curve.seconds[last] - 1;
+}
+
 }  // namespace trifold::fit

@@ -19,5 +19,7 @@ hardware::CollectiveCurve fit_curve(int ranks, const Timings& timings, hardware:
 
 // Leave one interior size out of piecewise-linear (ln S, ln t): signed relative errors.
 std::vector<double> curve_leave_one_out(const hardware::CollectiveCurve& curve);
+// The largest size predicted by the others (slope 1 beyond them): signed relative error.
+double curve_largest_left_out(const hardware::CollectiveCurve& curve);
 
 }  // namespace trifold::fit

@@ -222,7 +222,12 @@ ErrorReport report_of(const Problem& problem, const std::vector<Sample>& samples
 }  // namespace
 
 double SaturatingPrior::at(double x, double y, double z) const {
-  return u_max * x / (x + half[0]) * y / (y + half[1]) * z / (z + half[2]);
+  const auto saturate = [&](double value, double at_half) {
+    const double ratio = value / at_half;
+    return sharpness == 1 ? ratio / (1 + ratio)
+                          : ratio / std::pow(1 + std::pow(ratio, sharpness), 1 / sharpness);
+  };
+  return u_max * saturate(x, half[0]) * saturate(y, half[1]) * saturate(z, half[2]);
 }
 
 double ErrorReport::sigma() const {
@@ -231,8 +236,9 @@ double ErrorReport::sigma() const {
 }
 
 SaturatingPrior fit_prior(const std::vector<Sample>& samples, SaturatingPrior start) {
-  const auto unpack = [](const std::vector<double>& p) {
-    return SaturatingPrior{std::exp(p[0]), {std::exp(p[1]), std::exp(p[2]), std::exp(p[3])}};
+  const auto unpack = [&](const std::vector<double>& p) {
+    return SaturatingPrior{
+        std::exp(p[0]), {std::exp(p[1]), std::exp(p[2]), std::exp(p[3])}, start.sharpness};
   };
   const auto loss = [&](const std::vector<double>& p) {
     const SaturatingPrior prior = unpack(p);

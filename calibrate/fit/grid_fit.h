@@ -22,13 +22,15 @@ struct Sample {
   int curve = 0;
 };
 
-// u = u_max x/(x + x_half) y/(y + y_half) z/(z + z_half): what is believed where nothing was
-// measured.
+// u = u_max s(x / x_half) s(y / y_half) s(z / z_half), s(r) = r / (1 + r^p)^(1/p): what is believed
+// where nothing was measured. p = 1 saturates gently, a large p is a roofline's corner.
 struct SaturatingPrior {
   double u_max = 0.8;
   std::array<double, 3> half{};
+  double sharpness = 1;  // p
   double at(double x, double y, double z) const;
 };
+// Keeps the sharpness of `start`.
 SaturatingPrior fit_prior(const std::vector<Sample>& samples, SaturatingPrior start);
 
 // How well a fit predicts. Relative errors of u (so of time), absolute values but for `bias`.

@@ -16,6 +16,11 @@ namespace trifold::fit {
 struct FittedProfile {
   hardware::Profile profile;
   std::vector<ErrorReport> reports;
+  // From points alone: the same surfaces with the constants that the points show, which are those
+  // of bare kernels at burst clocks. `profile` keeps a base's constants where published training
+  // runs fitted them (a framework around the kernels, sustained clocks); this one predicts
+  // benchmarks.
+  hardware::Profile benchmark;
 };
 
 // "h100", "h800", "h200", "b200", "b300", "gb200", "gb300", "a100".

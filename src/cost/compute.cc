@@ -11,9 +11,9 @@
 // Known error: 5 % median on measured GEMM shapes, 15 % at the 90th percentile.
 
 #include <algorithm>
-#include <cmath>
 
 #include "cost/price.h"
+#include "hardware/gemm_shape.h"
 
 namespace trifold::cost {
 
@@ -38,24 +38,18 @@ double element_bytes(Dtype dtype) {
   }
 }
 
-// Output columns are computed in whole tiles; the library picks 128 or, a little more efficient,
-// 256.
-double tile_waste(double n) {
-  const double narrow = std::ceil(n / 128) * 128 / n, wide = std::ceil(n / 256) * 256 / n;
-  return std::min(1.04 * narrow, wide);
-}
-
-// Streams that a grouped linear spreads its launches over; gaps overlap between them.
-constexpr double kGroupedStreams = 4;
-
 }  // namespace
 
 Price Pricer::gemm(const Operator& op) const {
   const bool grouped = op.family == layer::Family::grouped_gemm;
-  const Known u = grouped ? profile_->grouped_utilisation(op.dtype, op.gemm_pass, op.m, op.n, op.k)
-                          : profile_->gemm_utilisation(op.dtype, op.gemm_pass, op.m, op.n, op.k);
+  // A data gradient's operator has its own columns and depth; surfaces are indexed by the
+  // forward's.
+  const bool swapped = op.gemm_pass == hardware::GemmPass::dgrad;
+  const double n = swapped ? op.k : op.n, k = swapped ? op.n : op.k;
+  const Known u = grouped ? profile_->grouped_utilisation(op.dtype, op.gemm_pass, op.m, n, k)
+                          : profile_->gemm_utilisation(op.dtype, op.gemm_pass, op.m, n, k);
   double seconds = op.flops / (cluster_->gpu.peak(op.dtype).value() * u.value) *
-                   constants_.gemm_sustained_factor * tile_waste(op.n);
+                   constants_.gemm_sustained_factor * hardware::tile_waste(op.n);
   if (op.dtype == Dtype::nvfp4) seconds *= constants_.low_precision_factor;
   const double hbm = cluster_->gpu.hbm_bandwidth.value() * constants_.hbm_efficiency;
   // Accumulating into the gradient buffer mostly hides under the GEMM: 3.85 of its 8 bytes show
@@ -114,7 +108,7 @@ Price Pricer::price(const Operator& op, const job::Techniques& techniques) const
       (op.graph_scope != 0xff && techniques.has(static_cast<job::GraphScope>(op.graph_scope)));
   const double gap = graphed ? constants_.kernel_gap_graph_s : constants_.kernel_gap_s;
   price.seconds +=
-      gap * op.kernels / (op.family == layer::Family::grouped_gemm ? kGroupedStreams : 1);
+      gap * op.kernels / (op.family == layer::Family::grouped_gemm ? hardware::kGroupedStreams : 1);
   price.seconds *= op.repeat;
   return price;
 }
