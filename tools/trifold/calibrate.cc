@@ -11,6 +11,7 @@
 #include "calibrate/fit/nccl_tests.h"
 #include "calibrate/fit/points.h"
 #include "calibrate/fit/profile_fit.h"
+#include "calibrate/layer/predict.h"
 #include "cli.h"
 #include "hardware/cluster.h"
 #include "hardware/profile.h"
@@ -21,7 +22,7 @@ namespace {
 
 struct Arguments {
   calibrate::Options run;
-  std::string output, fit, import_log, cluster = "dgx-h200", base, points, name;
+  std::string output, fit, import_log, cluster = "dgx-h200", base, points, name, layer_lines;
   bool layer = false, lab = false, check = false, bootstrap = false, no_fit = false;
 };
 
@@ -60,11 +61,16 @@ Result<int> fit_profile(const Context& context, const Arguments& a, const std::s
   const std::string name = a.name.empty() ? cluster.profile + "-measured" : a.name;
   TRIFOLD_ASSIGN(fitted, fit::fit_points(points, cluster, base, name));
   fmt::print(stderr, "{}", fit::error_table(fitted.reports));
-  const std::string text = dump_json(hardware::to_json(fitted.profile)) + "\n";
+  const std::string text = hardware::dump_profile(fitted.profile);
   if (a.output.empty() || a.output == "-")
     print(text);
   else
     TRIFOLD_TRY(write_text(a.output, text));
+  if (!a.layer_lines.empty()) {
+    TRIFOLD_ASSIGN(compared, calibrate::compare_layers(a.layer_lines, cluster, fitted.benchmark,
+                                                       context.data_dir));
+    fmt::print(stderr, "{}", calibrate::layer_table(compared));
+  }
   const std::vector<std::string> complaints = fit::gate(fitted.reports);
   for (const std::string& complaint : complaints) fmt::print(stderr, "warning: {}\n", complaint);
   return complaints.empty() ? kDone : kCheckFailed;
@@ -114,6 +120,9 @@ void add_options(CLI::App& verb, Arguments& a) {
   verb.add_option("--fit", a.fit, "refit a points file; needs no GPU")->type_name("POINTS");
   verb.add_option("--import", a.import_log, "fit a log of nccl-tests (text or JSON); needs no GPU")
       ->type_name("LOG");
+  verb.add_option("--compare-layer", a.layer_lines,
+                  "with --fit: the layer test's lines beside what the fit predicts of them")
+      ->type_name("LINES");
   verb.add_option("--cluster", a.cluster, "whose GPU and links the points are of")
       ->capture_default_str();
   verb.add_option("--base", a.base, "profile that answers where points do not (the cluster's)");
