@@ -61,6 +61,7 @@ void add_simulate(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
+void add_report(CLI::App& app, Context& context);
 void add_whatif(CLI::App& app, Context& context);
 
 }  // namespace trifold::cli

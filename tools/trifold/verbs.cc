@@ -6,6 +6,7 @@ namespace trifold::cli {
 void add_verbs(CLI::App& app, Context& context) {
   add_plan(app, context);
   add_estimate(app, context);
+  add_report(app, context);
   add_whatif(app, context);
   add_explain(app, context);
   add_calibrate(app, context);
