@@ -41,12 +41,14 @@ std::vector<std::string> row(const std::string& name, const Stats& s, std::size_
           percent(s.p90), percent(s.bias)};
 }
 
-// All of the catalogue: what is common to all GPUs goes to those without a published run too.
+// Those that price a catalogue cluster: what is common to all GPUs goes to those without a
+// published run too. A profile measured on one machine keeps its own.
 Result<fit::Profiles> load_profiles(const std::string& data) {
   fit::Profiles profiles;
-  for (const std::string& name : hardware::list_profiles(data)) {
-    TRIFOLD_ASSIGN(profile, hardware::load_profile(name, data));
-    profiles.emplace(name, std::move(profile));
+  for (const std::string& name : hardware::list_clusters(data)) {
+    TRIFOLD_ASSIGN(cluster, hardware::load_cluster(name, data));
+    TRIFOLD_ASSIGN(profile, hardware::load_profile(cluster.profile, data));
+    profiles.emplace(cluster.profile, std::move(profile));
   }
   return profiles;
 }
