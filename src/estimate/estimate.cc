@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "estimate/data_parallel.h"
+#include "hardware/rescaled.h"
 #include "job/legality.h"
 #include "layer/shape.h"
 #include "layout/in_flight.h"
@@ -176,7 +177,11 @@ void Estimator::evaluate(const job::Job& job, const layout::Pipeline& pipeline, 
 Result<Estimate> estimate_job(const job::Job& job, const std::string& data_dir) {
   TRIFOLD_ASSIGN(profile, hardware::load_profile(
                               job.profile.empty() ? job.cluster.profile : job.profile, data_dir));
-  TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout));
+  if (!job.cluster_origin.overrides.empty()) {
+    TRIFOLD_ASSIGN(ratio, hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, data_dir));
+    profile = hardware::rescaled(profile, ratio);
+  }
+  TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout, job.placement()));
   const job::Verdict verdict = job::check(job, pipeline, job::Runtime::any);
   if (!verdict.legal())
     return Error{ErrorCode::input, "this layout cannot run: " + job::explain(verdict), "", ""};

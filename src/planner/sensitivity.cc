@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hardware/rescaled.h"
 #include "planner/explain.h"
 
 namespace trifold::planner {
@@ -51,7 +52,7 @@ constexpr Rate kRates[] = {
     {"cluster_overrides.scaleup_bytes_per_s", "NVLink bandwidth",
      [](Setting& s, double f) {
        scale_rate(s.cluster.scaleup_bandwidth, f);
-       s.profile = rescaled(s.profile, f);
+       s.profile = hardware::rescaled(s.profile, f);
      },
      always},
     {"cluster_overrides.scaleout_bytes_per_s", "NIC bandwidth",

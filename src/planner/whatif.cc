@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "hardware/rescaled.h"
 #include "planner/explain.h"
 #include "planner/moves.h"
 #include "planner/search.h"
@@ -216,18 +217,6 @@ std::string reason_of(const Point& point) {
   return "";
 }
 
-hardware::Profile rescaled(const hardware::Profile& profile, double ratio) {
-  hardware::Profile out = profile;
-  for (auto& curves : out.collectives)
-    for (hardware::CollectiveCurve& curve : curves) {
-      if (curve.seconds.empty()) continue;
-      const double latency = curve.seconds.front();
-      for (double& s : curve.seconds) s = latency + (s - latency) / ratio;
-      curve.basis = std::max(curve.basis, hardware::Basis::scaled);
-    }
-  return out;
-}
-
 Result<WhatIf> WhatIf::make(Json base_json, std::string file, std::string data_dir) {
   WhatIf w;
   w.json_ = std::move(base_json);
@@ -239,7 +228,9 @@ Result<WhatIf> WhatIf::make(Json base_json, std::string file, std::string data_d
                               w.base_.profile.empty() ? w.base_.cluster.profile : w.base_.profile,
                               w.data_dir_));
   w.profile_ = std::make_shared<const hardware::Profile>(std::move(profile));
-  w.nominal_scaleup_ = w.base_.cluster.scaleup_bandwidth.value();
+  TRIFOLD_ASSIGN(
+      ratio, hardware::scaleup_ratio(w.base_.cluster, w.base_.cluster_origin.name, w.data_dir_));
+  w.nominal_scaleup_ = w.base_.cluster.scaleup_bandwidth.value() / ratio;
   return w;
 }
 
@@ -360,15 +351,17 @@ Result<WhatIf::Priced*> WhatIf::priced(const job::Job& job) {
   if (found != priced_.end()) return found->second.get();
   std::shared_ptr<const hardware::Profile> profile = profile_;
   const std::string base_name = base_.profile.empty() ? base_.cluster.profile : base_.profile;
-  double nominal = nominal_scaleup_;
   if (name != base_name) {
     TRIFOLD_ASSIGN(other, hardware::load_profile(name, data_dir_));
     profile = std::make_shared<const hardware::Profile>(std::move(other));
-    nominal = job.cluster.scaleup_bandwidth.value();
   }
-  const double ratio = job.cluster.scaleup_bandwidth.value() / nominal;
+  double ratio = job.cluster.scaleup_bandwidth.value() / nominal_scaleup_;
+  if (job.cluster_origin.name != base_.cluster_origin.name) {
+    TRIFOLD_ASSIGN(own, hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, data_dir_));
+    ratio = own;
+  }
   if (std::abs(ratio - 1) > 1e-12)
-    profile = std::make_shared<const hardware::Profile>(rescaled(*profile, ratio));
+    profile = std::make_shared<const hardware::Profile>(hardware::rescaled(*profile, ratio));
   if (priced_.size() >= kMostCached) priced_.clear();
   const auto kept = std::make_shared<Priced>(job.cluster, profile);
   priced_.emplace(key, kept);

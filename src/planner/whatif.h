@@ -48,10 +48,6 @@ Result<std::string> resolve_key(const std::string& word);
 // their words with '+': "recompute=none,moe_act,moe_act+layernorm".
 Result<Axis> parse_axis(const std::string& text);
 
-// The profile on other links: of a collective inside a domain, what grows with its bytes scales
-// with the NVLink rate (`ratio`: new over old), its latency stays. Basis becomes `scaled`.
-hardware::Profile rescaled(const hardware::Profile& profile, double ratio);
-
 // Reads variants of one Job and prices them. Parts that a point shares with another (model,
 // cluster, profile, priced blocks) are read and priced once.
 class WhatIf {

@@ -8,6 +8,7 @@
 
 #include "base/math.h"
 #include "base/table.h"
+#include "hardware/rescaled.h"
 #include "planner/explain.h"
 #include "planner/ladder.h"
 #include "planner/sensitivity.h"
@@ -26,7 +27,8 @@ using planner::Point;
 using planner::PointStatus;
 using planner::WhatIf;
 
-constexpr std::size_t kMostRejected = 40;
+constexpr std::size_t kMostNeighbours = 60;
+constexpr std::size_t kMostWhatIf = 120;  // as candidates; the what-if's own table has them all
 
 template <class E, std::size_t N>
 Json words(const Token<E> (&table)[N]) {
@@ -114,7 +116,7 @@ class Candidates {
 
   Result<Json> take() {
     Point shown;
-    TRIFOLD_TRY(what_if_.evaluate(input_.job, shown));
+    TRIFOLD_TRY(price(input_.job, shown));
     high_ = shown.estimate.high_s;
     list_.push_back(candidate_json("shown", "plan", shown, high_));
     list_.back()["tie"] = false;
@@ -123,14 +125,20 @@ class Candidates {
     TRIFOLD_TRY(add_plans("not_launchable", "not launchable"));
     TRIFOLD_TRY(add_plans("geometries", "geometry"));
     TRIFOLD_TRY(add_whatif());
-    TRIFOLD_TRY(add_rejected());
+    TRIFOLD_TRY(add_neighbours());
     return std::move(list_);
   }
 
  private:
+  // The profile is the shown Job's, rescaled to its links: rates are relative to those.
+  Result<void> price(job::Job job, Point& out) {
+    job.cluster_origin.name.clear();
+    return what_if_.evaluate(job, out);
+  }
+
   Result<void> add(const std::string& label, const char* group, const job::Job& job) {
     Point point;
-    TRIFOLD_TRY(what_if_.evaluate(job, point));
+    TRIFOLD_TRY(price(job, point));
     Json json = candidate_json(label, group, point, high_);
     const std::string id = json["id"].get<std::string>();
     if (std::find(ids_.begin(), ids_.end(), id) != ids_.end()) return {};
@@ -157,7 +165,9 @@ class Candidates {
     if (!input_.whatif.is_object() || !input_.whatif.contains("points")) return {};
     const Json& base = input_.whatif["base"]["job"];
     TRIFOLD_ASSIGN(other, WhatIf::make(base, "what-if", input_.data_dir));
+    std::size_t count = 0;
     for (const Json& entry : input_.whatif["points"]) {
+      if (++count > kMostWhatIf) break;
       std::vector<std::string> assignments;
       std::string label;
       for (const auto& item : entry["vary"].items()) {
@@ -175,22 +185,22 @@ class Candidates {
     return {};
   }
 
-  // Neighbours that one change would reach but that do not fit or are illegal.
-  Result<void> add_rejected() {
+  // What one change would reach, and why some of it falls.
+  Result<void> add_neighbours() {
     std::size_t count = 0;
     for (const planner::Move& move : planner::moves(input_.job)) {
-      if (count >= kMostRejected) break;
+      if (count >= kMostNeighbours) break;
       job::Job job = input_.job;
       move.apply(job);
       if (move.layout)
         planner::recut(
             job, job.layout.pp != input_.job.layout.pp || job.layout.vpp != input_.job.layout.vpp);
       Point point;
-      TRIFOLD_TRY(what_if_.evaluate(job, point));
-      if (point.status == PointStatus::fits || point.status == PointStatus::not_launchable)
-        continue;
+      TRIFOLD_TRY(price(job, point));
+      const bool holds =
+          point.status == PointStatus::fits || point.status == PointStatus::not_launchable;
       ++count;
-      list_.push_back(candidate_json(move.name, "rejected", point, high_));
+      list_.push_back(candidate_json(move.name, holds ? "neighbour" : "rejected", point, high_));
     }
     return {};
   }
@@ -431,8 +441,11 @@ Json provenance_json(const PageInput& input, const hardware::Profile& profile) {
 
 }  // namespace
 
-Result<Json> page_data(const PageInput& input, const hardware::Profile& profile) {
+Result<Json> page_data(const PageInput& input, const hardware::Profile& nominal) {
   const job::Job& job = input.job;
+  TRIFOLD_ASSIGN(ratio,
+                 hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, input.data_dir));
+  const hardware::Profile profile = hardware::rescaled(nominal, ratio);
   const Json whole = inline_job(job);
   TRIFOLD_ASSIGN(what_if, WhatIf::make(whole, "page", profile));
   Point shown;
