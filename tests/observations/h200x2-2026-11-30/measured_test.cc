@@ -19,27 +19,27 @@ namespace {
 const std::string kFolder =
     std::string(TRIFOLD_SOURCE_DIR) + "/tests/observations/h200x2-2026-11-30";
 
-struct Run {
+struct OwnRun {
   hardware::Cluster cluster;
   fit::FittedProfile fitted;
 };
 
-const Run& run() {
-  static const Run once = [] {
+const OwnRun& own_run() {
+  static const OwnRun once = [] {
     const auto points = fit::read_points(kFolder + "/points.jsonl");
     auto cluster = hardware::load_cluster("dgx-h200", TRIFOLD_SOURCE_DIR);
     const auto base = hardware::load_profile("h200", TRIFOLD_SOURCE_DIR);
     EXPECT_TRUE(points && cluster && base);
-    if (!points || !cluster || !base) return Run{};
+    if (!points || !cluster || !base) return OwnRun{};
     auto fitted = fit::fit_points(*points, *cluster, *base, "h200-measured");
     EXPECT_TRUE(fitted) << fitted.error().to_string();
-    return fitted ? Run{std::move(*cluster), std::move(*fitted)} : Run{};
+    return fitted ? OwnRun{std::move(*cluster), std::move(*fitted)} : OwnRun{};
   }();
   return once;
 }
 
 TEST(MeasuredH200, LeftOutPointsAreFound) {
-  const Run& r = run();
+  const OwnRun& r = own_run();
   ASSERT_GE(r.fitted.reports.size(), 15u);
   for (const fit::ErrorReport& report : r.fitted.reports) {
     const bool gemm = report.family.rfind("gemm", 0) == 0;
@@ -52,7 +52,7 @@ TEST(MeasuredH200, LeftOutPointsAreFound) {
 }
 
 TEST(MeasuredH200, LayersFromParts) {
-  const Run& r = run();
+  const OwnRun& r = own_run();
   const auto compared = calibrate::compare_layers(kFolder + "/layer.jsonl", r.cluster,
                                                   r.fitted.benchmark, TRIFOLD_SOURCE_DIR);
   ASSERT_TRUE(compared) << compared.error().to_string();
@@ -70,7 +70,7 @@ TEST(MeasuredH200, LayersFromParts) {
 }
 
 TEST(MeasuredH200, TheCommittedProfileIsThisRuns) {
-  const Run& r = run();
+  const OwnRun& r = own_run();
   const auto committed = hardware::load_profile("h200-measured", TRIFOLD_SOURCE_DIR);
   ASSERT_TRUE(committed) << committed.error().to_string();
   EXPECT_EQ(committed->provenance.driver, r.fitted.profile.provenance.driver);
