@@ -2,7 +2,8 @@
 #pragma once
 
 // Cuts a model's layers into pp x vpp consecutive chunks so that the slowest pipeline rank is as
-// fast as possible.
+// fast as possible; among cuts as fast (within 0.1 %) the plainest: Megatron's even cut, then the
+// one that publishers write by hand, then one with the slack where most units are in flight.
 
 #include "layout/pipeline.h"
 
@@ -14,10 +15,14 @@ struct ChunkCosts {
   double embedding = 0, mtp = 0, loss = 0;
 };
 
-// The best cut found: consecutive chunks, embedding in the first, MTP and loss in the last. Chunks
-// may be empty of decoder layers only at the end. vpp 1: exact (smallest possible maximum). vpp >
-// 1: the smallest maximum over chunks, then the surplus spread so that the ranks' sums stay even.
+// The best cut found: embedding in the first chunk, MTP and loss in the last; no chunk is empty.
+// vpp 1: no cut has a smaller maximum. vpp > 1: the smallest maximum of the ranks' sums that moving
+// layers between ranks finds.
 layout::Pipeline balanced_pipeline(const model::Model& model, int pp, int vpp,
-                                   const ChunkCosts& costs);
+                                   const ChunkCosts& costs,
+                                   layout::Placement placement = layout::Placement::loop);
+
+// Seconds of the slowest rank.
+double slowest_rank(const layout::Pipeline& pipeline, const ChunkCosts& costs);
 
 }  // namespace trifold::planner

@@ -14,8 +14,9 @@ namespace trifold::planner {
 
 // Allowed values of an axis; empty: every value that could be legal.
 struct Pins {
-  std::vector<int> tp, ulysses_sp, cp, pp, vpp, ep, etp, micro_batch_size;
+  std::vector<int> tp, ulysses_sp, cp, pp, vpp, ep, etp, micro_batch_size, dispatcher_sms;
   std::vector<job::Dispatcher> dispatcher;
+  std::vector<layout::ScheduleKind> schedule;
   std::optional<bool> fsdp, ep_overlap, cuda_graph, activation_offload;
   std::optional<EnumSet<job::Recompute>> recompute;
 };
@@ -37,8 +38,13 @@ struct Query {
   job::Runtime runtime = job::Runtime::megatron;
   Pins pins;
   int best = 10;
+  // Of a geometry's variants within this share of its fastest, the one with the fewest techniques
+  // is listed; 0: the fastest, whatever it takes.
+  double simplicity = 0.01;
+  Bytes min_headroom;                // a plan must leave this much
   int threads = 0;                   // 0: all cores
   std::int64_t max_evaluations = 0;  // 0: no limit
+  bool first_that_fits = false;      // stop at the first plan: does anything fit?
 };
 
 // Wrong before any search: no GPUs, more than the cluster has, a batch that nothing divides.

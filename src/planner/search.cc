@@ -1,288 +1,325 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Geometries (tp, ulysses, cp, pp, ep, etp, micro batch) are judged once: arithmetic, rules, then a
-// lower bound of their step time: m micro-batches of the mean stage's compute with nothing
-// recomputed, exposed or waited for. They are visited in order of that bound, in batches of fixed
-// size whose members are independent; a geometry whose bound exceeds both the slowest listed plan
-// and its own class's best cannot enter either list and is skipped. Inside a geometry, memory
-// savings only ever add time, so once one fits unsaved its savings are not tried. Thresholds move
-// between batches alone: the same bytes for any number of threads.
+// Geometries are visited in order of their lower bound, in batches of fixed sizes whose members are
+// independent; one whose bound exceeds the slowest listed plan and its own class's best cannot
+// enter either list and is skipped. Limits move between batches alone, and a geometry always
+// belongs to the same blocks' owner: the same bytes for any number of threads.
 
 #include "planner/search.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <thread>
 
 #include "base/math.h"
-#include "planner/balance.h"
-#include "planner/explain.h"
+#include "hardware/fabric.h"
 
 namespace trifold::planner {
 
 namespace {
 
-constexpr std::size_t kBatch = 16;
+constexpr std::size_t kFirstBatch = 8, kLargestBatch = 256, kOthers = 3;
 
 struct Scored {
   Geometry geometry;
   double bound = 0;
+  std::uint32_t blocks = 0;  // which blocks it shares with others; decides the thread
 };
 
-// What one geometry found.
-struct Found {
-  std::vector<Candidate> layouts;  // best variant of each vpp
-  std::map<std::string, double> rejected;
-  std::int64_t legal = 0, fits = 0, evaluations = 0;
-  std::int64_t shortage = INT64_MAX;
-  std::string tightest;
-};
-
-bool faster(const Candidate& a, const Candidate& b) {
-  if (a.estimate.step_time_s != b.estimate.step_time_s)
-    return a.estimate.step_time_s < b.estimate.step_time_s;
-  return job::job_id(a.job) < job::job_id(b.job);
+GeometryClass class_of(const Query& query, const Geometry& g) {
+  if (!query.model.is_moe()) return GeometryClass::dense;
+  if (g.ulysses_sp > 1) return GeometryClass::sp_ep;
+  if (g.fsdp) return GeometryClass::fsdp_ep;
+  const int dp = query.gpus / (g.tp * g.ulysses_sp * g.cp * g.pp);
+  return g.etp == g.tp && divides(g.ep, dp) ? GeometryClass::classic_ep
+                                            : GeometryClass::parallel_folding;
 }
 
-class Worker {
+// Sizes that divide and rules that the geometry alone breaks; what falls is counted.
+class Geometries {
  public:
-  Worker(const Query& query, const Space& space, const hardware::Profile& profile)
-      : query_(query), space_(space), estimator_(query.cluster, profile), job_(base_job(query)) {}
-
-  // Seconds that no variant of this geometry can beat.
-  double lower_bound(const Geometry& geometry) {
-    set_geometry(geometry, job_);
-    const ChunkCosts costs = chunk_costs();
-    double sum = 0;
-    for (const model::LayerKind kind : query_.model.layers)
-      sum += costs.layer[static_cast<std::size_t>(kind.index())];
-    return sum / geometry.pp * static_cast<double>(job_.microbatches());
+  Geometries(const Query& query, const Space& space, Tally& tally)
+      : query_(query), space_(space), tally_(tally), job_(base_job(query)) {
+    set_variant(query, Depth{}, Transport{}, MemorySaving{}, job_);
   }
 
-  Found explore(const Geometry& geometry, double threshold) {
-    Found found;
-    set_geometry(geometry, job_);
-    const ChunkCosts costs = chunk_costs();
-    const double per_vpp = space_.variants() / static_cast<double>(space_.vpp.size());
-    for (int vpp : space_.vpp) {
-      if (vpp > 1 && (geometry.pp == 1 || static_cast<std::int64_t>(geometry.pp) * vpp >
-                                              query_.model.num_layers() + 2)) {
-        found.rejected[geometry.pp == 1 ? "interleaving needs pp > 1"
-                                        : "fewer layers than chunks"] += per_vpp;
-        continue;
-      }
-      explore_cut(geometry, vpp, costs, threshold, found);
-    }
-    return found;
+  std::vector<Scored> list() {
+    const Space& s = space_;
+    const double experts = static_cast<double>(s.ep.size() * s.etp.size());
+    for (int tp : s.tp)
+      for (int sp : s.ulysses_sp)
+        for (int cp : s.cp)
+          for (int pp : s.pp) {
+            const std::int64_t size = std::int64_t{tp} * sp * cp * pp;
+            const bool twice = tp > 1 && sp > 1;
+            if (twice || !divides(size, query_.gpus))
+              fall(twice ? Fall::heads_twice : Fall::grid,
+                   experts * static_cast<double>(s.micro_batch_size.size()) * placements());
+            else
+              add_experts({tp, sp, cp, pp, 1, 1, 1, false, {}});
+          }
+    return std::move(list_);
   }
 
  private:
-  // Compute of a forward and backward of each block, nothing saved, nothing exposed.
-  ChunkCosts chunk_costs() {
-    set_variant(query_, 1, {space_.transports.front().dispatcher, false, true}, {}, false, job_);
-    blocks_.reset(job_, estimator_.pricer());
-    ChunkCosts costs;
-    const auto seconds = [&](layer::BlockRole role, model::LayerKind kind) {
-      const estimate::LayerTime& t = blocks_.get(role, kind).time;
-      return t.forward.compute + t.backward.compute;
-    };
-    for (const model::LayerKind kind : query_.model.layers) {
-      double& cost = costs.layer[static_cast<std::size_t>(kind.index())];
-      if (cost == 0) cost = seconds(layer::BlockRole::layer, kind);
-    }
-    costs.embedding = seconds(layer::BlockRole::embedding, {});
-    costs.loss =
-        seconds(layer::BlockRole::head, {}) * static_cast<double>(1 + query_.model.mtp_layers);
-    if (query_.model.mtp_layers > 0)
-      costs.mtp = costs.layer[static_cast<std::size_t>(query_.model.mtp_kind().index())] +
-                  seconds(layer::BlockRole::mtp_projection, {});
-    return costs;
+  double placements() const {
+    return static_cast<double>(space_.fsdp.size() * space_.orders.size());
   }
+  void fall(Fall why, double points) { tally_.add(why, points * space_.variants()); }
 
-  // The even cut where Megatron has one and it is as good, else a layout string.
-  bool cut(const Geometry& geometry, int vpp, const ChunkCosts& costs, layout::Pipeline& pipeline) {
-    job_.layout.pipeline_layout.clear();
-    job_.layout.vpp = vpp;
-    pipeline = balanced_pipeline(query_.model, geometry.pp, vpp, costs);
-    if (geometry.pp == 1) return true;
-    Result<layout::Pipeline> even = layout::build_pipeline(query_.model, job_.layout);
-    if (even && even->chunks == pipeline.chunks) return true;
-    job_.layout.pipeline_layout = layout::print_pipeline_layout(pipeline);
-    return true;
-  }
-
-  void explore_cut(const Geometry& geometry, int vpp, const ChunkCosts& costs, double threshold,
-                   Found& found) {
-    layout::Pipeline pipeline;
-    if (!cut(geometry, vpp, costs, pipeline)) return;
-    const std::string text = job_.layout.pipeline_layout;
-    Candidate best;
-    double best_time = threshold;
-    bool any = false;
-    for (const bool fsdp : space_.fsdp)
-      for (const Transport& transport : space_.transports)
-        explore_savings(vpp, transport, fsdp, pipeline, best_time, any, best, found);
-    if (any) found.layouts.push_back(std::move(best));
-    job_.layout.pipeline_layout.clear();
-  }
-
-  void explore_savings(int vpp, const Transport& transport, bool fsdp,
-                       const layout::Pipeline& pipeline, double& best_time, bool& any,
-                       Candidate& best, Found& found) {
-    const double total = static_cast<double>(space_.savings.size());
-    double tried = 0;
-    for (const MemorySaving& saving : space_.savings) {
-      set_variant(query_, vpp, transport, saving, fsdp, job_);
-      const job::Verdict verdict = job::check(job_, pipeline, query_.runtime);
-      ++tried;
-      if (!verdict.legal()) {
-        found.rejected[reason_of(verdict)] += 1;
-        continue;
-      }
-      ++found.legal;
-      memory::evaluate(job_, pipeline, estimate_.memory);
-      if (!estimate_.memory.fits()) {
-        found.rejected["memory: does not fit"] += 1;
-        if (-estimate_.memory.headroom.value() < found.shortage) {
-          found.shortage = -estimate_.memory.headroom.value();
-          found.tightest = short_layout(job_);
+  void add_experts(Geometry g) {
+    for (int ep : space_.ep)
+      for (int etp : space_.etp) {
+        g.ep = ep, g.etp = etp;
+        if (!divides(std::int64_t{ep} * etp * g.pp, query_.gpus)) {
+          fall(Fall::expert_grid,
+               static_cast<double>(space_.micro_batch_size.size()) * placements());
+          continue;
         }
-        continue;
+        const std::int64_t dp = query_.gpus / (g.tp * g.ulysses_sp * g.cp * g.pp);
+        for (int size : space_.micro_batch_size) {
+          g.micro_batch_size = size;
+          if (divides(dp * size, query_.training.global_batch_size))
+            add_placements(g);
+          else
+            fall(Fall::batch, placements());
+        }
       }
-      ++found.fits;
-      ++found.evaluations;
-      estimator_.evaluate_time(job_, pipeline, estimate_);
-      if (estimate_.step_time_s < best_time) {
-        best_time = estimate_.step_time_s;
-        best.job = job_;
-        best.estimate = estimate_;
-        any = true;
-      } else {
-        found.rejected["slower than another plan"] += 1;
-      }
-      // Nothing saved and it fits: saving more only costs time.
-      if (saving.recompute.empty() && saving.offload.empty()) break;
-    }
-    if (tried < total) found.rejected["slower: saves memory that is not short"] += total - tried;
   }
 
-  static std::string short_layout(const job::Job& job) {
-    const layout::Layout& l = job.layout;
-    return fmt::format("tp {} cp {} pp {} vpp {} ep {} etp {} micro-batch {}{}", l.tp,
-                       l.sequence_ranks(), l.pp, l.vpp, l.ep, l.etp, job.training.micro_batch_size,
-                       l.fsdp ? " FSDP" : "");
+  void add_placements(Geometry g) {
+    g.fsdp = false, g.order = {};
+    set_geometry(g, job_);
+    layout::Pipeline shape;
+    shape.pp = g.pp;
+    const job::Verdict verdict = job::check(job_, shape, job::Runtime::any);
+    if (!verdict.legal()) {
+      tally_.add(verdict, placements() * space_.variants());
+      return;
+    }
+    const auto id = static_cast<std::uint32_t>(
+        blocks_
+            .emplace(std::array{g.tp, g.ulysses_sp, g.cp, g.ep, g.etp, g.micro_batch_size},
+                     blocks_.size())
+            .first->second);
+    for (layout::RankOrder order : space_.orders) {
+      g.order = order;
+      if (const Fall* why = order_falls(g)) {
+        fall(*why, static_cast<double>(space_.fsdp.size()));
+        continue;
+      }
+      for (bool fsdp : space_.fsdp) {
+        g.fsdp = fsdp;
+        list_.push_back({g, 0, id});
+      }
+    }
+  }
+
+  // The second order is worth a look where it alone keeps the pipeline inside a domain.
+  const Fall* order_falls(const Geometry& g) const {
+    static constexpr Fall single = Fall::order_single, grids = Fall::order_grids,
+                          no_gain = Fall::order_no_gain;
+    if (g.order == layout::RankOrder::tp_cp_ep_dp_pp) return nullptr;
+    if (g.pp == 1) return &single;
+    const int dense = g.tp * g.ulysses_sp * g.cp;
+    if (dense != g.ep * g.etp) return &grids;
+    const auto crosses = [&](int stride) {
+      return hardware::span_of(query_.cluster, 0, g.pp, stride).crosses_domains();
+    };
+    return crosses(dense) == crosses(query_.gpus / g.pp) ? &no_gain : nullptr;
   }
 
   const Query& query_;
   const Space& space_;
-  estimate::Estimator estimator_;
-  estimate::BlockTimes blocks_;
-  estimate::Estimate estimate_;
+  Tally& tally_;
   job::Job job_;
+  std::map<std::array<int, 6>, std::size_t> blocks_;
+  std::vector<Scored> list_;
 };
 
-// Sizes that do not divide, counted by reason; the rest survive.
-std::vector<Geometry> feasible_geometries(const Query& query, const Space& s,
-                                          std::map<std::string, double>& rejected) {
-  std::vector<Geometry> list;
-  const double variants = s.variants();
-  const auto reject = [&](const char* reason, double points) {
-    rejected[reason] += points * variants;
-  };
-  const double inner = static_cast<double>(s.ep.size() * s.etp.size() * s.micro_batch_size.size());
-  for (int pp : s.pp)
-    for (int tp : s.tp)
-      for (int sp : s.ulysses_sp)
-        for (int cp : s.cp) {
-          const std::int64_t size = static_cast<std::int64_t>(tp) * sp * cp * pp;
-          if (tp > 1 && sp > 1) {
-            reject("tp and ulysses both shard heads", inner);
-            continue;
-          }
-          if (!divides(size, query.gpus)) {
-            reject("GPUs are not divisible by tp x cp x pp", inner);
-            continue;
-          }
-          const std::int64_t dp = query.gpus / size;
-          for (int ep : s.ep)
-            for (int etp : s.etp) {
-              if (!divides(static_cast<std::int64_t>(ep) * etp * pp, query.gpus)) {
-                reject("GPUs are not divisible by ep x etp x pp",
-                       static_cast<double>(s.micro_batch_size.size()));
-                continue;
-              }
-              for (int size_of_micro : s.micro_batch_size) {
-                if (!divides(dp * size_of_micro, query.training.global_batch_size)) {
-                  reject("batch is not divisible by micro batch x dp", 1);
-                  continue;
-                }
-                list.push_back({tp, sp, cp, pp, ep, etp, size_of_micro});
-              }
-            }
-        }
-  return list;
-}
-
-template <class Work>
-void parallel_for(std::size_t count, std::size_t threads, const Work& work) {
-  if (threads <= 1 || count <= 1) {
-    for (std::size_t i = 0; i < count; ++i) work(0, i);
-    return;
+class Search {
+ public:
+  Search(const Query& query, const hardware::Profile& profile)
+      : query_(query), space_(make_space(query)) {
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    const std::size_t threads = query.threads > 0 ? static_cast<std::size_t>(query.threads) : cores;
+    for (std::size_t t = 0; t < threads; ++t)
+      explorers_.push_back(std::make_unique<Explorer>(query, space_, profile));
   }
-  std::vector<std::thread> pool;
-  for (std::size_t t = 0; t < threads; ++t)
-    pool.emplace_back([&, t] {
-      for (std::size_t i = t; i < count; i += threads) work(t, i);
-    });
-  for (std::thread& thread : pool) thread.join();
-}
 
-void merge(const Query& query, Found&& found, PlanResult& result) {
-  for (const auto& [reason, points] : found.rejected) result.rejected[reason] += points;
-  result.legal += found.legal;
-  result.fits += found.fits;
-  result.evaluations += found.evaluations;
-  if (found.shortage < result.smallest_shortage_bytes || result.tightest_layout.empty()) {
-    if (found.shortage != INT64_MAX) {
-      result.smallest_shortage_bytes = found.shortage;
-      result.tightest_layout = found.tightest;
+  PlanResult run() {
+    result_.space = space_.size();
+    score();
+    visit();
+    simplify();
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  // Each thread takes the members whose blocks it owns.
+  template <class Work>
+  void parallel(const std::vector<const Scored*>& members, const Work& work) {
+    const auto share = [&](std::size_t t) {
+      for (std::size_t i = 0; i < members.size(); ++i)
+        if (members[i]->blocks % explorers_.size() == t) work(*explorers_[t], i);
+    };
+    std::vector<std::thread> pool;
+    for (std::size_t t = 1; t < explorers_.size(); ++t) pool.emplace_back(share, t);
+    share(0);
+    for (std::thread& thread : pool) thread.join();
+  }
+
+  void score() {
+    scored_ = Geometries(query_, space_, tally_).list();
+    std::vector<const Scored*> members;
+    for (const Scored& s : scored_) members.push_back(&s);
+    parallel(members, [&](Explorer& explorer, std::size_t i) {
+      scored_[i].bound = explorer.lower_bound(scored_[i].geometry);
+    });
+    std::sort(scored_.begin(), scored_.end(), [](const Scored& a, const Scored& b) {
+      return a.bound != b.bound ? a.bound < b.bound : a.geometry < b.geometry;
+    });
+  }
+
+  void visit() {
+    std::size_t size = kFirstBatch;
+    for (std::size_t begin = 0; begin < scored_.size();) {
+      std::vector<const Scored*> members;
+      std::vector<Limits> limits;
+      for (; begin < scored_.size() && members.size() < size; ++begin) {
+        const Scored& s = scored_[begin];
+        const Limits limit = limits_of(s.geometry);
+        if (s.bound >= limit.either()) {
+          tally_.add(Fall::bound_geometry, space_.variants());
+          continue;
+        }
+        members.push_back(&s), limits.push_back(limit);
+      }
+      std::vector<Found> found(members.size());
+      parallel(members, [&](Explorer& explorer, std::size_t i) {
+        found[i] = explorer.explore(members[i]->geometry, limits[i]);
+      });
+      for (Found& f : found) merge(std::move(f));
+      size = std::min(2 * size, kLargestBatch);
+      const bool enough =
+          (query_.max_evaluations > 0 && result_.evaluations >= query_.max_evaluations) ||
+          (query_.first_that_fits && !result_.plans.empty());
+      if (enough && begin < scored_.size()) {
+        result_.complete = false;
+        break;
+      }
     }
   }
-  for (Candidate& candidate : found.layouts) {
-    const GeometryClass kind = classify(candidate.job);
-    const auto at = result.geometries.find(kind);
-    if (at == result.geometries.end())
-      result.geometries.emplace(kind, candidate);
+
+  // Step times above these change no list.
+  Limits limits_of(const Geometry& g) const {
+    const auto last = [](const std::vector<Candidate>& list, std::size_t room) {
+      return list.size() < room ? INFINITY : list.back().estimate.step_time_s;
+    };
+    Limits limits;
+    const double best =
+        result_.plans.empty() ? INFINITY : result_.plans.front().estimate.step_time_s;
+    limits.ranked = last(result_.plans, static_cast<std::size_t>(query_.best));
+    limits.other = query_.runtime == job::Runtime::any
+                       ? 0
+                       : std::min(best, last(result_.not_launchable, kOthers));
+    const GeometryClass kind = class_of(query_, g);
+    const auto at = result_.geometries.find(kind);
+    const double class_best =
+        at == result_.geometries.end() ? INFINITY : at->second.estimate.step_time_s;
+    const bool only_others = g.ulysses_sp > 1 && query_.runtime == job::Runtime::megatron;
+    double& limit = only_others ? limits.other : limits.ranked;
+    limit = std::max(limit, class_best);
+    if (only_others) limits.ranked = 0;
+    return limits;
+  }
+
+  static void insert(std::vector<Candidate>& list, Candidate candidate, std::size_t room) {
+    list.insert(std::upper_bound(list.begin(), list.end(), candidate, faster),
+                std::move(candidate));
+    if (list.size() > room) list.pop_back();
+  }
+
+  void merge(Found&& found) {
+    tally_.merge(found.tally);
+    result_.legal += found.legal;
+    result_.fits += found.fits;
+    result_.evaluations += found.evaluations;
+    if (found.shortage != INT64_MAX &&
+        (result_.tightest_layout.empty() || found.shortage < result_.smallest_shortage_bytes)) {
+      result_.smallest_shortage_bytes = found.shortage;
+      result_.tightest_layout = found.tightest;
+    }
+    if (found.ranked) {
+      note_class(*found.ranked);
+      insert(result_.plans, std::move(*found.ranked), static_cast<std::size_t>(query_.best));
+    }
+    if (found.other) {
+      if (found.other->geometry.ulysses_sp > 1) note_class(*found.other);
+      insert(result_.not_launchable, std::move(*found.other), kOthers);
+    }
+  }
+
+  void note_class(const Candidate& candidate) {
+    const GeometryClass kind = class_of(query_, candidate.geometry);
+    const auto at = result_.geometries.find(kind);
+    if (at == result_.geometries.end())
+      result_.geometries.emplace(kind, candidate);
     else if (faster(candidate, at->second))
       at->second = candidate;
-    result.plans.push_back(std::move(candidate));
   }
-  std::sort(result.plans.begin(), result.plans.end(), faster);
-  if (result.plans.size() > static_cast<std::size_t>(query.best))
-    result.plans.resize(static_cast<std::size_t>(query.best));
-}
 
-// No member of `geometry`'s class, nor the list, can still be improved by a step time above this.
-double threshold_of(const Query& query, const Geometry& geometry, const PlanResult& result) {
-  const auto class_best = [&](GeometryClass kind) {
-    const auto at = result.geometries.find(kind);
-    return at == result.geometries.end() ? INFINITY : at->second.estimate.step_time_s;
-  };
-  double limit = result.plans.size() < static_cast<std::size_t>(query.best)
-                     ? INFINITY
-                     : result.plans.back().estimate.step_time_s;
-  job::Job job;
-  job.gpus = query.gpus;
-  job.model.moe.experts = query.model.moe.experts;
-  for (bool fsdp : {false, true}) {
-    set_geometry(geometry, job);
-    job.layout.fsdp = fsdp;
-    limit = std::max(limit, class_best(classify(job)));
+  // For every listed geometry, the simplest variant that is about as fast as its fastest.
+  void simplify() {
+    if (!result_.plans.empty()) result_.fastest_s = result_.plans.front().estimate.step_time_s;
+    if (query_.simplicity <= 0 || query_.first_that_fits) return;
+    std::vector<Candidate*> listed;
+    for (Candidate& c : result_.plans) listed.push_back(&c);
+    for (Candidate& c : result_.not_launchable) listed.push_back(&c);
+    for (auto& [kind, c] : result_.geometries) listed.push_back(&c);
+    std::map<Geometry, const Scored*> known;
+    for (const Scored& s : scored_) known[s.geometry] = &s;
+    std::vector<const Scored*> members;
+    for (const Candidate* c : listed) members.push_back(known.at(c->geometry));
+    parallel(members, [&](Explorer& explorer, std::size_t i) {
+      Candidate& c = *listed[i];
+      const double limit = c.fastest_s * (1 + query_.simplicity);
+      const bool ranked = c.launchable || query_.runtime == job::Runtime::any;
+      Found found = explorer.explore(c.geometry, {ranked ? limit : 0, ranked ? 0 : limit}, true);
+      std::optional<Candidate>& simple = ranked ? found.ranked : found.other;
+      if (!simple) return;
+      const double fastest = c.fastest_s;
+      c = std::move(*simple);
+      c.fastest_s = fastest;
+    });
+    std::sort(result_.plans.begin(), result_.plans.end(), faster);
+    std::sort(result_.not_launchable.begin(), result_.not_launchable.end(), faster);
   }
-  return limit;
-}
+
+  void finish() {
+    // The listed plans are not rejected.
+    tally_.add(Fall::slower, -static_cast<double>(result_.plans.size()));
+    result_.rejected = tally_.by_reason();
+    result_.considered = static_cast<double>(result_.plans.size());
+    for (const auto& [reason, points] : result_.rejected) result_.considered += points;
+    if (!result_.plans.empty())
+      result_.not_launchable.erase(
+          std::remove_if(result_.not_launchable.begin(), result_.not_launchable.end(),
+                         [&](const Candidate& c) { return !faster(c, result_.plans.front()); }),
+          result_.not_launchable.end());
+    for (Candidate& plan : result_.plans)
+      plan.tie = plan.estimate.low_s <= result_.plans.front().estimate.high_s;
+  }
+
+  const Query& query_;
+  const Space space_;
+  Tally tally_;
+  PlanResult result_;
+  std::vector<Scored> scored_;
+  std::vector<std::unique_ptr<Explorer>> explorers_;
+};
 
 }  // namespace
 
@@ -295,85 +332,9 @@ GeometryClass classify(const job::Job& job) {
   return classic ? GeometryClass::classic_ep : GeometryClass::parallel_folding;
 }
 
-Result<PlanResult> search(const Query& query, const hardware::Profile& profile) {
-  TRIFOLD_TRY(validate(query));
-  PlanResult result;
-  const Space space = make_space(query);
-  result.space = space.size();
-  const std::size_t threads = query.threads > 0 ? static_cast<std::size_t>(query.threads)
-                                                : std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (std::size_t t = 0; t < threads; ++t)
-    workers.push_back(std::make_unique<Worker>(query, space, profile));
-
-  const std::vector<Geometry> feasible = feasible_geometries(query, space, result.rejected);
-  std::vector<Scored> scored(feasible.size());
-  parallel_for(feasible.size(), threads, [&](std::size_t t, std::size_t i) {
-    scored[i] = {feasible[i], workers[t]->lower_bound(feasible[i])};
-  });
-  std::sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) {
-    return a.bound != b.bound ? a.bound < b.bound : a.geometry < b.geometry;
-  });
-  for (std::size_t begin = 0; begin < scored.size(); begin += kBatch) {
-    const std::size_t count = std::min(kBatch, scored.size() - begin);
-    std::vector<double> thresholds(count);
-    for (std::size_t i = 0; i < count; ++i)
-      thresholds[i] = threshold_of(query, scored[begin + i].geometry, result);
-    std::vector<Found> found(count);
-    parallel_for(count, threads, [&](std::size_t t, std::size_t i) {
-      if (scored[begin + i].bound < thresholds[i])
-        found[i] = workers[t]->explore(scored[begin + i].geometry, thresholds[i]);
-      else
-        found[i].rejected["slower: its compute alone takes longer than a listed plan"] +=
-            space.variants();
-    });
-    for (Found& f : found) merge(query, std::move(f), result);
-    if (query.max_evaluations > 0 && result.evaluations >= query.max_evaluations &&
-        begin + count < scored.size()) {
-      result.complete = false;
-      break;
-    }
-  }
-  for (const auto& [reason, points] : result.rejected) result.considered += points;
-  result.considered += static_cast<double>(result.plans.size());
-  for (Candidate& plan : result.plans) {
-    plan.verdict = job::check(plan.job, job::Runtime::megatron);
-    plan.launchable = plan.verdict.legal();
-    plan.tie = plan.estimate.low_s <= result.plans.front().estimate.high_s;
-  }
-  return result;
-}
-
 Result<PlanResult> plan(const Query& query, const hardware::Profile& profile) {
-  TRIFOLD_ASSIGN(result, search(query, profile));
-  if (query.runtime == job::Runtime::any || result.plans.empty()) return result;
-  Query wider = query;
-  wider.runtime = job::Runtime::any;
-  wider.best = 3;
-  TRIFOLD_ASSIGN(any, search(wider, profile));
-  for (Candidate& candidate : any.plans)
-    if (!candidate.launchable && faster(candidate, result.plans.front()))
-      result.not_launchable.push_back(std::move(candidate));
-  for (auto& [kind, candidate] : any.geometries) {
-    if (result.geometries.count(kind) != 0) continue;
-    candidate.verdict = job::check(candidate.job, job::Runtime::megatron);
-    candidate.launchable = candidate.verdict.legal();
-    result.geometries.emplace(kind, std::move(candidate));
-  }
-  return result;
-}
-
-int smallest_cluster_that_fits(Query query, const hardware::Profile& profile) {
-  query.best = 1;
-  for (int factor = 2; factor <= 64; factor *= 2) {
-    Query larger = query;
-    larger.gpus = query.gpus * factor;
-    larger.max_evaluations = 1;
-    if (larger.gpus > query.cluster.max_gpus) return 0;
-    const Result<PlanResult> result = search(larger, profile);
-    if (result && !result->plans.empty()) return larger.gpus;
-  }
-  return 0;
+  TRIFOLD_TRY(validate(query));
+  return Search(query, profile).run();
 }
 
 }  // namespace trifold::planner

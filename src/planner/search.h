@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "estimate/estimate.h"
-#include "planner/space.h"
+#include "planner/explore.h"
 
 namespace trifold::planner {
 
@@ -23,40 +22,26 @@ inline constexpr Token<GeometryClass> kGeometryClasses[] = {
 inline constexpr int kGeometryClassCount = 5;
 GeometryClass classify(const job::Job& job);
 
-struct Candidate {
-  job::Job job;
-  estimate::Estimate estimate;
-  bool launchable = true;  // Megatron can run it
-  job::Verdict verdict;    // Megatron's, when it is not
-  bool tie = false;        // its interval reaches the best's value
-};
-
 struct PlanResult {
-  std::vector<Candidate> plans;  // best first, one a layout
-  std::vector<Candidate>
-      not_launchable;  // better ones that only another runtime could run (runtime megatron)
+  std::vector<Candidate> plans;  // best first, one a geometry
+  // Better ones that only another runtime could run (runtime megatron).
+  std::vector<Candidate> not_launchable;
   std::map<GeometryClass, Candidate> geometries;
-  double space = 0;  // points before any pruning
-  double considered =
-      0;  // points that a rule, a bound or an evaluation decided: all of them, unless cut short
-  std::int64_t legal = 0;                  // evaluated for memory
-  std::int64_t fits = 0;                   // of those
+  double fastest_s = 0;    // the fastest point of the space that the runtime runs and that fits
+  double space = 0;        // points before any pruning
+  double considered = 0;   // points that a rule, a bound or an evaluation decided
+  std::int64_t legal = 0;  // evaluated for memory
+  std::int64_t fits = 0;   // of those
   std::int64_t evaluations = 0;            // step times computed
-  std::map<std::string, double> rejected;  // reason -> points
+  std::map<std::string, double> rejected;  // reason -> points; with the plans, the whole space
   bool complete = true;                    // false: max_evaluations ended it
   // Nothing fits: the smallest shortage seen, and by which layout.
   std::int64_t smallest_shortage_bytes = 0;
   std::string tightest_layout;
 };
 
-// The whole answer: the search for the query's runtime and, for Megatron, what another runtime
-// could do better.
+// One search answers for the query's runtime and, for Megatron, what another runtime could do
+// better.
 Result<PlanResult> plan(const Query& query, const hardware::Profile& profile);
-// One runtime's search.
-Result<PlanResult> search(const Query& query, const hardware::Profile& profile);
-
-// The smallest multiple of the query's GPUs (x2, x4, ... up to x64) on which something fits; 0:
-// none.
-int smallest_cluster_that_fits(Query query, const hardware::Profile& profile);
 
 }  // namespace trifold::planner

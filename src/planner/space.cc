@@ -37,6 +37,29 @@ std::vector<int> divisors_int(std::int64_t value) {
   return values;
 }
 
+// SMs lent to a dispatcher: its default and what people set instead.
+std::vector<int> sm_choices(const Query& query, job::Dispatcher dispatcher) {
+  if (!query.pins.dispatcher_sms.empty()) return query.pins.dispatcher_sms;
+  if (dispatcher == job::Dispatcher::deepep) return {0, 12, 24, 32};
+  if (dispatcher == job::Dispatcher::hybridep) return {0, 8, 16, 32};
+  return {0};
+}
+
+std::vector<Beside> beside_choices(const Query& query, job::Dispatcher dispatcher) {
+  std::vector<Beside> list = {Beside::nothing};
+  const model::Model& m = query.model;
+  const bool gathers = dispatcher == job::Dispatcher::allgather;
+  if (m.is_moe() && !gathers && m.moe.shared_ffn > 0) list.push_back(Beside::shared_expert);
+  if (m.is_moe() && !gathers) list.push_back(Beside::merged);
+  list.push_back(Beside::operators);
+  if (query.pins.ep_overlap)
+    list.erase(
+        std::remove_if(list.begin(), list.end(),
+                       [&](Beside b) { return (b == Beside::merged) != *query.pins.ep_overlap; }),
+        list.end());
+  return list;
+}
+
 std::vector<Transport> transports(const Query& query) {
   std::vector<Transport> list;
   std::vector<job::Dispatcher> dispatchers = query.pins.dispatcher;
@@ -44,14 +67,12 @@ std::vector<Transport> transports(const Query& query) {
     for (const auto& token : job::kDispatchers) dispatchers.push_back(token.value);
   if (!query.model.is_moe()) dispatchers = {job::Dispatcher::alltoall};
   for (job::Dispatcher dispatcher : dispatchers)
-    for (bool overlap : {false, true})
-      for (bool graphs : {false, true}) {
-        if (overlap && (!query.model.is_moe() || dispatcher == job::Dispatcher::allgather))
-          continue;
-        if (query.pins.ep_overlap && *query.pins.ep_overlap != overlap) continue;
-        if (query.pins.cuda_graph && *query.pins.cuda_graph != graphs) continue;
-        list.push_back({dispatcher, overlap, graphs});
-      }
+    for (int sms : sm_choices(query, dispatcher))
+      for (Beside beside : beside_choices(query, dispatcher))
+        for (bool graphs : {false, true}) {
+          if (query.pins.cuda_graph && *query.pins.cuda_graph != graphs) continue;
+          list.push_back({dispatcher, sms, beside, graphs});
+        }
   return list;
 }
 
@@ -108,15 +129,47 @@ std::vector<MemorySaving> savings(const Query& query) {
 }  // namespace
 
 double Space::geometries() const {
-  double n = 1;
+  double n = static_cast<double>(fsdp.size() * orders.size());
   for (const auto* axis : {&tp, &ulysses_sp, &cp, &pp, &ep, &etp, &micro_batch_size})
     n *= static_cast<double>(axis->size());
   return n;
 }
 
 double Space::variants() const {
-  return static_cast<double>(vpp.size() * transports.size() * savings.size() * fsdp.size());
+  return static_cast<double>(depths.size() * transports.size() * savings.size());
 }
+
+namespace {
+
+std::vector<Depth> depths(const Query& query) {
+  using K = layout::ScheduleKind;
+  std::vector<K> kinds = query.pins.schedule;
+  if (kinds.empty())
+    for (const auto& token : layout::kScheduleKinds) kinds.push_back(token.value);
+  std::vector<int> chunks = query.pins.vpp;
+  if (chunks.empty())
+    for (int v = 1; v <= query.model.num_layers() + query.model.mtp_layers; ++v)
+      chunks.push_back(v);
+  std::sort(chunks.begin(), chunks.end());
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+  std::vector<Depth> list;
+  for (int v : chunks)
+    for (K kind : kinds) {
+      const bool fits = kind == K::interleaved ? v > 1 : layout::is_vee(kind) ? v == 2 : v == 1;
+      if (fits) list.push_back({kind, v});
+    }
+  return list;
+}
+
+void list_recomputes(Space& s) {
+  for (const MemorySaving& saving : s.savings) {
+    auto at = std::find(s.recomputes.begin(), s.recomputes.end(), saving.recompute);
+    if (at == s.recomputes.end()) at = s.recomputes.insert(at, saving.recompute);
+    s.recompute_of.push_back(static_cast<int>(at - s.recomputes.begin()));
+  }
+}
+
+}  // namespace
 
 Space make_space(const Query& query) {
   const model::Model& m = query.model;
@@ -131,9 +184,6 @@ Space make_space(const Query& query) {
   s.cp = filtered(powers_of_two(std::max<std::int64_t>(1, query.training.sequence_length / 2048)),
                   pins.cp, [](int) { return true; });
   s.pp = filtered(divisors_int(query.gpus), pins.pp, [&](int v) { return v <= layers; });
-  std::vector<int> chunks;
-  for (int v = 1; v <= layers; ++v) chunks.push_back(v);
-  s.vpp = filtered(chunks, pins.vpp, [](int) { return true; });
   s.ep = filtered(divisors_int(std::max<std::int64_t>(1, m.moe.experts)), pins.ep,
                   [&](int v) { return v <= query.gpus; });
   s.etp = filtered(m.is_moe() ? powers_of_two(domain) : std::vector<int>{1}, pins.etp,
@@ -141,9 +191,12 @@ Space make_space(const Query& query) {
   s.micro_batch_size = filtered({1, 2, 4, 8}, pins.micro_batch_size, [&](int v) {
     return divides(v, query.training.global_batch_size);
   });
+  s.fsdp = pins.fsdp ? std::vector<bool>{*pins.fsdp} : std::vector<bool>{false, true};
+  s.orders = {layout::RankOrder::tp_cp_ep_dp_pp, layout::RankOrder::tp_cp_ep_pp_dp};
+  s.depths = depths(query);
   s.transports = transports(query);
   s.savings = savings(query);
-  s.fsdp = pins.fsdp ? std::vector<bool>{*pins.fsdp} : std::vector<bool>{false, true};
+  list_recomputes(s);
   return s;
 }
 
@@ -171,27 +224,48 @@ void set_geometry(const Geometry& g, job::Job& job) {
   l.pp = g.pp;
   l.ep = g.ep;
   l.etp = g.etp;
+  l.fsdp = g.fsdp;
+  l.order = g.order;
   job.training.micro_batch_size = g.micro_batch_size;
   job.techniques.sequence_parallel = g.tp > 1;
 }
 
-void set_variant(const Query& query, int vpp, const Transport& transport,
-                 const MemorySaving& saving, bool fsdp, job::Job& job) {
+namespace {
+
+void set_overlap(const Depth& depth, Beside beside, job::Job& job) {
   using job::Overlap;
-  job.layout.vpp = vpp;
-  job.layout.fsdp = fsdp;
-  job.schedule.kind =
-      vpp > 1 ? layout::ScheduleKind::interleaved : layout::ScheduleKind::one_f_one_b;
+  EnumSet<Overlap>& overlap = job.techniques.overlap;
+  overlap = {Overlap::grad_reduce, Overlap::param_gather};
+  if (job.layout.fsdp) overlap.insert(Overlap::fsdp);
+  if (depth.vpp > 1) overlap.insert(Overlap::pipeline_p2p);
+  if (job.layout.tp > 1) overlap.insert(Overlap::tp_comm);
+  switch (beside) {
+    case Beside::nothing:
+      break;
+    case Beside::shared_expert:
+      overlap.insert(Overlap::shared_expert);
+      break;
+    case Beside::merged:
+      overlap.insert(Overlap::ep_a2a);
+      overlap.insert(Overlap::delay_wgrad);
+      break;
+    case Beside::operators:
+      overlap.insert(Overlap::inter_op);
+      overlap.insert(Overlap::intra_op);
+      break;
+  }
+}
+
+}  // namespace
+
+void set_variant(const Query& query, const Depth& depth, const Transport& transport,
+                 const MemorySaving& saving, job::Job& job) {
+  job.layout.vpp = depth.vpp;
+  job.schedule.kind = depth.kind;
   job::Techniques& t = job.techniques;
   t.dispatcher = transport.dispatcher;
-  t.overlap = {Overlap::grad_reduce, Overlap::param_gather};
-  if (fsdp) t.overlap.insert(Overlap::fsdp);
-  if (vpp > 1) t.overlap.insert(Overlap::pipeline_p2p);
-  if (job.layout.tp > 1) t.overlap.insert(Overlap::tp_comm);
-  if (transport.ep_overlap) {
-    t.overlap.insert(Overlap::ep_a2a);
-    t.overlap.insert(Overlap::delay_wgrad);
-  }
+  t.dispatcher_sms = transport.sms;
+  set_overlap(depth, transport.beside, job);
   t.cuda_graph = {};
   if (transport.graphs) {
     t.cuda_graph.insert(job::GraphScope::attn);
@@ -204,6 +278,20 @@ void set_variant(const Query& query, int vpp, const Transport& transport,
   t.offload.activation_modules = saving.offload;
   job.training.optimizer = query.training.optimizer;
   if (saving.bf16_moments) job.training.optimizer.moments = job::StateType::bf16;
+}
+
+int complexity(const Depth& depth, const Transport& transport, const MemorySaving& saving) {
+  const auto count = [](std::uint64_t bits) { return __builtin_popcountll(bits); };
+  int points = 8 * count(saving.recompute.bits()) + 12 * count(saving.offload.bits());
+  if (saving.recompute.contains(job::Recompute::full)) points += 16;
+  if (saving.bf16_moments) points += 10;
+  if (transport.sms > 0) points += 3;
+  if (transport.beside != Beside::nothing) points += 8;
+  if (transport.graphs) points += 6;
+  if (transport.dispatcher != job::Dispatcher::alltoall) points += 1;
+  for (int v = depth.vpp; v > 1; v = (v + 1) / 2) points += 2;
+  if (depth.kind != layout::ScheduleKind::one_f_one_b) points += 2;
+  return points;
 }
 
 Result<void> validate(const Query& query) {

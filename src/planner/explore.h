@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One geometry at a time: a lower bound of its step time, its fastest variant that fits, and the
+// simplest one that is about as fast.
+
+#include <optional>
+
+#include "estimate/data_parallel.h"
+#include "estimate/estimate.h"
+#include "planner/cuts.h"
+#include "planner/prices.h"
+#include "planner/tally.h"
+
+namespace trifold::planner {
+
+struct Candidate {
+  job::Job job;
+  estimate::Estimate estimate;
+  Geometry geometry;
+  bool launchable = true;  // Megatron can run it
+  job::Verdict verdict;    // Megatron's, when it is not
+  bool tie = false;        // its interval reaches the best's value
+  double fastest_s = 0;    // the fastest variant of the geometry, whatever it takes
+  double simulated_s = 0;  // 0: not simulated
+  int complexity = 0;
+};
+
+// Orders by step time, then by content.
+bool faster(const Candidate& a, const Candidate& b);
+
+// Step times that a plan must beat: one that the query's runtime runs, and one that it does not.
+struct Limits {
+  double ranked = 0, other = 0;
+  double either() const { return ranked > other ? ranked : other; }
+};
+
+struct Found {
+  std::optional<Candidate> ranked, other;
+  Tally tally;
+  std::int64_t legal = 0, fits = 0, evaluations = 0;
+  std::int64_t shortage = INT64_MAX;  // smallest seen
+  std::string tightest;               // and by which layout
+};
+
+class Explorer {
+ public:
+  Explorer(const Query& query, const Space& space, const hardware::Profile& profile);
+
+  // Seconds that no variant of the geometry can beat.
+  double lower_bound(const Geometry& geometry);
+  // `simplest`: instead of the fastest below the limits, the one with the fewest techniques.
+  Found explore(const Geometry& geometry, const Limits& limits, bool simplest = false);
+  estimate::Estimator& estimator() { return estimator_; }
+
+ private:
+  struct Variant {
+    double bound;
+    int depth, transport;
+  };
+  struct DepthState {
+    bool possible = false, known = false;
+    const CutEntry* cut = nullptr;
+    // Data parallelism of each group of stages, by FP32 or BF16 moments.
+    std::vector<std::array<estimate::DataParallelTerms, 2>> tails;
+    std::vector<std::int8_t> base;  // by dispatcher, SAR and saving: 0 unknown, 1 may fit, 2 cannot
+  };
+  struct Sums {
+    std::vector<BlockSeconds> by_transport;  // over the whole model, nothing recomputed
+    int reference = 0;                       // the transport with the least of it
+  };
+
+  void enter(const Geometry& geometry);
+  const Sums& sums();
+  bool depth_exists(const Depth& depth, Fall& fall) const;
+  double mean_bound(const BlockSeconds& sum, const Depth& depth, bool merged) const;
+  double staged_bound(const DepthState& state, const BlockTable& table, const Depth& depth,
+                      bool merged, bool bf16_moments) const;
+  double waits(layout::ScheduleKind kind, double forward, double backward, double wgrad) const;
+  double sends(const Depth& depth) const;
+  void list_variants(Found& found);
+  bool states_fit(Found& found);
+  DepthState& depth_state(int depth, Found& found);
+  bool can_fit(DepthState& state, int depth, int transport, int saving, Found& found);
+  void explore_variant(const Variant& variant, Found& found);
+  bool try_saving(const Variant& variant, int saving, double bound, Found& found);
+  void accept(const Variant& variant, int saving, bool launchable, const job::Verdict& verdict,
+              Found& found);
+  double limit(bool launchable) const { return launchable ? limits_.ranked : limits_.other; }
+  void note_shortage(Found& found) const;
+  bool fits() const { return estimate_.memory.headroom >= query_.min_headroom; }
+
+  const Query& query_;
+  const Space& space_;
+  estimate::Estimator estimator_;
+  const cost::Constants& constants_;
+  Prices prices_;
+  Cuts cuts_;
+  job::Job job_;
+  estimate::Estimate estimate_;
+  std::array<int, kSlots> counts_;
+  std::map<Geometry, Sums> sums_;
+  // Of the geometry being explored.
+  Geometry geometry_;
+  Limits limits_;
+  bool simplest_ = false;
+  double microbatches_ = 1, send_s_ = 0;
+  std::vector<Variant> variants_;
+  std::vector<DepthState> depths_;
+  std::vector<std::pair<double, int>> order_;
+  std::vector<double> recompute_bounds_;   // by recompute set and moments
+  estimate::DataParallelTerms mean_tail_;  // FSDP: of the mean stage
+  layout::Pipeline whole_;                 // the model on one stage
+};
+
+}  // namespace trifold::planner
