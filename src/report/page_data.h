@@ -53,7 +53,8 @@
 // }
 //
 // CANDIDATE: {"id": "..", "label": "plan 1", "group": "plan"|"geometry"|"not launchable"|"what-if"|
-//   "neighbour" (one change away)|"rejected" (the same, but it does not fit or is illegal), "layout": "tp 2 cp 1 ...", "techniques": "...", "axes": {"tp": 2, "cp": 1, "pp": 8,
+//   "neighbour" (one change away)|"rejected" (the same, but it does not fit or is illegal),
+//   "layout": "tp 2 cp 1 ...", "techniques": "...", "axes": {"tp": 2, "cp": 1, "pp": 8,
 //   "vpp": 4, "ep": 64, "etp": 1, "dp": 64, "edp": 2, "micro_batch_size": 1},
 //   "status": STATUS, "reason": "", "step_time_s": {"value", "low", "high"},
 //   "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu", "peak_bytes", "headroom_bytes",
