@@ -2,6 +2,7 @@
 #include "launch/arguments.h"
 
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ bool is_flag(std::string_view word) {
 
 bool is_plain(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-         std::string_view("_-./:,=+@%").find(c) != std::string_view::npos;
+         std::string_view("_-./:=+@%").find(c) != std::string_view::npos;
 }
 
 }  // namespace
@@ -56,6 +57,8 @@ std::string shell_quote(std::string_view word) {
 }
 
 std::string number(double value) {
+  if (value == std::floor(value) && std::fabs(value) < 1e15)
+    return std::to_string(static_cast<std::int64_t>(value));
   for (int digits = 1; digits < 17; ++digits) {
     std::string text = fmt::format("{:.{}g}", value, digits);
     if (std::strtod(text.c_str(), nullptr) == value) return text;

@@ -40,6 +40,8 @@ bool is_choice(const Flag& flag, const std::string& value, MegatronVersion versi
 // Megatron types a flag by its default; where that is a number, a word is refused.
 bool wants_number(const Flag& flag) {
   if (flag.arity != 1 || flag.fallback[0] == '\0' || flag.choices[0] != '\0') return false;
+  const std::string_view name = flag.name;  // frequencies may be lists: --moe-layer-freq
+  if (name.size() > 5 && name.substr(name.size() - 5) == "-freq") return false;
   char* end = nullptr;
   std::strtod(flag.fallback, &end);
   return *end == '\0';

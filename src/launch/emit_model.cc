@@ -3,7 +3,6 @@
 // would build another model without a word.
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -14,12 +13,6 @@ namespace trifold::launch {
 namespace {
 
 using model::Activation;
-
-std::string whole_or_real(double value) {
-  return value == std::floor(value) && std::fabs(value) < 1e15
-             ? std::to_string(static_cast<std::int64_t>(value))
-             : number(value);
-}
 
 void emit_attention(Emitter& out) {
   const model::Attention& a = out.job.model.attention;
@@ -120,12 +113,12 @@ void emit_positions(Emitter& out) {
       out.put("--use-rope-scaling");
       out.put("--rope-scaling-factor", r.factor);
     } else if (r.scaling == "linear") {
-      out.put("--rotary-seq-len-interpolation-factor", whole_or_real(r.factor));
+      out.put("--rotary-seq-len-interpolation-factor", r.factor);
     } else if (!r.scaling.empty()) {
       out.note("rotary scaling '" + r.scaling + "' has no flag: left out");
     }
   }
-  out.put("--rotary-base", whole_or_real(r.base));
+  out.put("--rotary-base", r.base);
   out.put("--rotary-percent", r.percent);
 }
 

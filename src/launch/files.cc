@@ -201,7 +201,7 @@ std::string launch_script(const job::Job& job, const LaunchPlan& plan,
   text += "\nDATA_ARGS=(\n" + array_lines(plan, true) + ")\n";
   text +=
       "if [[ -n \"${DATA_PATH}\" ]]; then\n"
-      "  DATA_ARGS=(--data-path \"${DATA_PATH}\" --split 99,1,0 --tokenizer-type "
+      "  DATA_ARGS=(--data-path \"${DATA_PATH}\" --split '99,1,0' --tokenizer-type "
       "HuggingFaceTokenizer --tokenizer-model \"${TOKENIZER_MODEL}\")\n"
       "fi\n"
       "CHECKPOINT_ARGS=()\n"
@@ -322,7 +322,7 @@ Result<void> write_launch_directory(const std::string& directory,
                                     const std::map<std::string, std::string>& files) {
   namespace fs = std::filesystem;
   const auto failed = [&](const std::string& what, const std::error_code& ec) {
-    return Error{ErrorCode::environment, what + ": " + ec.message(), directory, {}};
+    return Error{ErrorCode::input, what + ": " + ec.message(), directory, {}};
   };
   std::error_code ec;
   fs::create_directories(directory, ec);

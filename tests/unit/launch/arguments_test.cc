@@ -30,7 +30,7 @@ TEST(Arguments, NumbersAreShortAndExact) {
   EXPECT_EQ(number(2.5), "2.5");
   EXPECT_EQ(number(1e-4), "0.0001");
   EXPECT_EQ(number(1e-6), "1e-06");
-  EXPECT_EQ(number(10000), "1e+04");
+  EXPECT_EQ(number(10000), "10000");
   EXPECT_EQ(std::stod(number(2.827)), 2.827);
 }
 
