@@ -139,6 +139,14 @@ std::string memory_text(const job::Job& job, const layout::Pipeline& pipeline) {
     text += fmt::format("Stage {}: {:.2f} GiB allocated at the peak\n{}\n", stage,
                         to_gib(Bytes(sum)), table.text("  "));
   }
+  Table table({"What one change frees on the fullest stage", "GiB freed", "peak GiB then", ""});
+  table.align(3, Table::Align::left);
+  for (const memory::Lever& lever : memory::levers(job, pipeline))
+    if (lever.freed.value() > 0)
+      table.add({lever.change, fmt::format("{:.2f}", to_gib(lever.freed)),
+                 fmt::format("{:.2f}", to_gib(lever.peak)),
+                 lever.changes_layout ? "changes the layout" : ""});
+  text += table.text("  ");
   return text;
 }
 
