@@ -198,6 +198,12 @@ double Explorer::lower_bound(const Geometry& geometry) {
   return least;
 }
 
+const CutEntry& Explorer::cut(const Geometry& geometry, const Depth& depth) {
+  enter(geometry);
+  const int reference = sums().reference;
+  return cuts_.get(geometry.pp, depth, prices_.table(geometry_, reference, 0));
+}
+
 // The variants that could beat the limits, the most promising first; the others are counted.
 void Explorer::list_variants(Found& found) {
   variants_.clear();

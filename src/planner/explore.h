@@ -51,6 +51,8 @@ class Explorer {
   double lower_bound(const Geometry& geometry);
   // `simplest`: instead of the fastest below the limits, the one with the fewest techniques.
   Found explore(const Geometry& geometry, const Limits& limits, bool simplest = false);
+  // The cut that every variant of this depth uses; no chunks: there is none.
+  const CutEntry& cut(const Geometry& geometry, const Depth& depth);
   estimate::Estimator& estimator() { return estimator_; }
 
  private:

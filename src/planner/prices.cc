@@ -7,6 +7,10 @@ namespace trifold::planner {
 
 namespace {
 
+// Entries kept before a cache starts anew: a few megabytes each, enough for one geometry's
+// neighbours.
+constexpr std::size_t kMostCosts = 4096, kMostTables = 1 << 16;
+
 constexpr auto at(int i) { return static_cast<std::size_t>(i); }
 
 // What only a MoE layer's price depends on is left out of the key of every other block.
@@ -58,6 +62,7 @@ const cost::BlockCost& Prices::cost(std::uint64_t key, layer::BlockRole role,
                                     model::LayerKind kind) {
   const auto found = costs_.find(key);
   if (found != costs_.end()) return found->second;
+  if (costs_.size() >= kMostCosts) costs_.clear();
   layer::build_operators(job_, role, kind, scratch_);
   return costs_.emplace(key, pricer_.price_block(scratch_, job_.techniques)).first->second;
 }
@@ -68,6 +73,7 @@ const BlockTable& Prices::table(const Geometry& g, int transport, int recompute)
                             static_cast<std::uint64_t>(recompute);
   const auto found = tables_.find(key);
   if (found != tables_.end()) return found->second;
+  if (tables_.size() >= kMostTables) tables_.clear();
   Geometry bare = g;
   bare.pp = 1, bare.fsdp = false;
   set_geometry(bare, job_);

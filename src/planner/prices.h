@@ -33,8 +33,8 @@ BlockSeconds sum_of(const BlockTable& table, const std::array<int, kSlots>& coun
 class Prices {
  public:
   Prices(const Query& query, const Space& space, cost::Pricer& pricer);
-  // Of `geometry` (its pp, FSDP and order do not matter) under a transport and the recompute set
-  // space.recomputes[recompute].
+  // The reference holds until the next call. Of `geometry` (its pp, FSDP and order do not matter)
+  // under a transport and the recompute set space.recomputes[recompute].
   const BlockTable& table(const Geometry& geometry, int transport, int recompute);
 
  private:

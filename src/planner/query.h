@@ -44,6 +44,7 @@ struct Query {
   Bytes min_headroom;                // a plan must leave this much
   int threads = 0;                   // 0: all cores
   std::int64_t max_evaluations = 0;  // 0: no limit
+  bool side_by_side = true;          // the best of each geometry class, and of other runtimes
   bool first_that_fits = false;      // stop at the first plan: does anything fit?
 };
 

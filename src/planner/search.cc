@@ -222,9 +222,10 @@ class Search {
     const double best =
         result_.plans.empty() ? INFINITY : result_.plans.front().estimate.step_time_s;
     limits.ranked = last(result_.plans, static_cast<std::size_t>(query_.best));
-    limits.other = query_.runtime == job::Runtime::any
+    limits.other = query_.runtime == job::Runtime::any || !query_.side_by_side
                        ? 0
                        : std::min(best, last(result_.not_launchable, kOthers));
+    if (!query_.side_by_side) return limits;
     const GeometryClass kind = class_of(query_, g);
     const auto at = result_.geometries.find(kind);
     const double class_best =
@@ -236,7 +237,17 @@ class Search {
     return limits;
   }
 
+  // One entry a geometry, whatever its rank order.
   static void insert(std::vector<Candidate>& list, Candidate candidate, std::size_t room) {
+    Geometry key = candidate.geometry;
+    const auto same = std::find_if(list.begin(), list.end(), [&](const Candidate& c) {
+      key.order = c.geometry.order;
+      return c.geometry == key;
+    });
+    if (same != list.end()) {
+      if (!faster(candidate, *same)) return;
+      list.erase(same);
+    }
     list.insert(std::upper_bound(list.begin(), list.end(), candidate, faster),
                 std::move(candidate));
     if (list.size() > room) list.pop_back();
