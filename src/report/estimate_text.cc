@@ -88,7 +88,8 @@ std::string layout_text(const job::Job& job) {
   if (job.model.is_moe()) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
   text += fmt::format(" (dp {}", job.dp());
   if (job.model.is_moe()) text += fmt::format(", edp {}", job.edp());
-  text += fmt::format("), micro-batch {} x {}", job.training.micro_batch_size, job.microbatches());
+  text += fmt::format("), micro-batch {}", job.training.micro_batch_size);
+  if (job.dp() > 0) text += fmt::format(" x {}", job.microbatches());  // 0: illegal, named anyway
   if (l.fsdp) text += ", FSDP";
   if (!l.pipeline_layout.empty()) text += fmt::format(", layout {}", l.pipeline_layout);
   return text;
