@@ -126,7 +126,8 @@ BlockKey job_key(const job::Job& job) {
   const layout::Layout& l = job.layout;
   const model::Model& m = job.model;
   const model::Attention& a = m.attention;
-  const std::int64_t numbers[] = {
+  // What blocks without experts read, recompute aside.
+  const std::int64_t plain[] = {
       m.hidden,
       m.vocab,
       m.dense_ffn,
@@ -139,12 +140,7 @@ BlockKey job_key(const job::Job& job) {
       a.qk_rope_dim,
       a.v_dim,
       a.window,
-      m.moe.experts,
-      m.moe.top_k,
-      m.moe.expert_ffn,
-      m.moe.shared_ffn,
-      m.moe.groups,
-      m.moe.top_groups,
+      m.is_moe() ? 1 : 0,
       (static_cast<std::int64_t>(a.kind) << 32) | (static_cast<std::int64_t>(m.activation) << 24) |
           (a.qk_norm << 5) | (a.output_gate << 4) | (m.rope.none << 3) | (m.linear_bias << 2) |
           (m.post_norms << 1),
@@ -153,17 +149,25 @@ BlockKey job_key(const job::Job& job) {
       (static_cast<std::int64_t>(job.training.precision) << 8) |
           static_cast<std::int64_t>(job.training.optimizer.main_grads),
       (static_cast<std::int64_t>(l.tp) << 32) | l.cp,
-      (static_cast<std::int64_t>(l.ulysses_sp) << 32) | l.ep,
-      l.etp,
+      l.ulysses_sp,
+      (static_cast<std::int64_t>(t.cp_comm) << 16) |
+          (static_cast<std::int64_t>(t.implementation) << 8) |
+          (static_cast<std::int64_t>(t.attention_backend) << 4) | (t.sequence_parallel << 2) |
+          (t.processes_bound_to_cpus ? 1 : 0),
+      static_cast<std::int64_t>(t.cuda_graph.bits() | (t.fusions.bits() << 16))};
+  const std::int64_t experts[] = {
+      m.moe.experts,
+      m.moe.top_k,
+      m.moe.expert_ffn,
+      m.moe.shared_ffn,
+      m.moe.groups,
+      m.moe.top_groups,
+      (static_cast<std::int64_t>(l.ep) << 32) | l.etp,
       (static_cast<std::int64_t>(t.dispatcher) << 56) |
           (static_cast<std::int64_t>(t.dispatcher_sms) << 32) |
           (static_cast<std::int64_t>(t.dispatch_precision) << 24) |
-          (static_cast<std::int64_t>(t.cp_comm) << 16) |
-          (static_cast<std::int64_t>(t.implementation) << 8) |
-          (static_cast<std::int64_t>(t.attention_backend) << 4) | (t.sequence_parallel << 2) |
-          (t.memory_efficient_permutation << 1) | (t.processes_bound_to_cpus ? 1 : 0),
-      static_cast<std::int64_t>(t.recompute.bits() | (t.cuda_graph.bits() << 16) |
-                                (t.fusions.bits() << 32)),
+          (t.memory_efficient_permutation ? 1 : 0),
+      static_cast<std::int64_t>(t.recompute.bits()),
       (static_cast<std::int64_t>(t.routing.balance) << 8) |
           static_cast<std::int64_t>(t.routing.distribution) |
           (static_cast<std::int64_t>(t.routing.echo_spare_experts) << 16) |
@@ -178,21 +182,27 @@ BlockKey job_key(const job::Job& job) {
     y = (y + v) * 0xc4ceb9fe1a85ec53ull;
     y ^= y >> 29;
   };
-  for (std::int64_t v : numbers) mix(static_cast<std::uint64_t>(v));
+  BlockKey key;
+  for (std::int64_t v : plain) mix(static_cast<std::uint64_t>(v));
+  key.plain[0] = x, key.plain[1] = y, key.recompute = t.recompute.bits();
+  for (std::int64_t v : experts) mix(static_cast<std::uint64_t>(v));
   for (double p : t.routing.parameters) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, &p, sizeof bits);
     mix(bits);
   }
-  BlockKey key;
   key.words[0] = x;
   key.words[1] = y;
   return key;
 }
 
 BlockKey block_key(const BlockKey& job, BlockRole role, model::LayerKind kind) {
-  BlockKey key = job;
+  BlockKey key;
+  const bool experts = role == BlockRole::layer && kind.moe;
+  key.words[0] = experts ? job.words[0] : job.plain[0];
+  key.words[1] = experts ? job.words[1] : job.plain[1];
   key.words[2] = (static_cast<std::uint64_t>(role) << 8) | static_cast<std::uint64_t>(kind.index());
+  if (role == BlockRole::layer && !experts) key.words[2] |= job.recompute << 16;
   return key;
 }
 

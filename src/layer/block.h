@@ -33,6 +33,8 @@ void build_operators(const job::Job& job, BlockRole role, model::LayerKind kind,
 // equal blocks and equal prices on one cluster and profile.
 struct BlockKey {  // 128-bit fingerprint, then role and kind
   std::uint64_t words[3] = {0, 0, 0};
+  // Of job_key alone: the fingerprint of what blocks without experts read, which many Jobs share.
+  std::uint64_t plain[2] = {0, 0}, recompute = 0;
   bool operator==(const BlockKey&) const = default;
 };
 // The part that all blocks of a Job share (computed once a Job), and the key of one of its blocks.
