@@ -28,7 +28,16 @@ std::string technique_summary(const job::Job& job) {
   std::string text;
   const auto add = [&](const std::string& word) { text += (text.empty() ? "" : ", ") + word; };
   if (job.model.is_moe() && job.layout.ep * job.layout.etp > 1)
-    add(std::string(token_name(job::kDispatchers, job.techniques.dispatcher)));
+    add(std::string(token_name(job::kDispatchers, job.techniques.dispatcher)) +
+        (job.techniques.dispatcher_sms > 0 ? fmt::format(" {} SMs", job.techniques.dispatcher_sms)
+                                           : ""));
+  const layout::ScheduleKind kind = job.schedule.kind;
+  if (kind != layout::ScheduleKind::one_f_one_b && kind != layout::ScheduleKind::interleaved)
+    add(std::string(token_name(layout::kScheduleKinds, kind)));
+  if (job.layout.order != layout::RankOrder::tp_cp_ep_dp_pp)
+    add(std::string(token_name(layout::kRankOrders, job.layout.order)));
+  if (job.techniques.has(job::Overlap::shared_expert)) add("shared-expert overlap");
+  if (job.techniques.has(job::Overlap::inter_op)) add("operator overlap");
   if (job.techniques.has(job::Overlap::ep_a2a)) add("EP overlap");
   if (job.layout.fsdp) add("FSDP");
   if (!job.techniques.cuda_graph.empty()) add("graphs");
@@ -87,6 +96,13 @@ std::string why(const std::vector<Candidate>& plans) {
     text += fmt::format(
         "  Plans marked = are ties: their intervals overlap the first's ({} of the {} listed).\n",
         ties - 1, plans.size() - 1);
+  if (first.fastest_s > 0 && first.fastest_s < first.estimate.step_time_s * (1 - 1e-6))
+    text += fmt::format(
+        "  With every technique that helps it would take {:.3f} s ({:.1f} % less); --simplicity 0 "
+        "shows it.\n",
+        first.fastest_s, 100 * (1 - first.fastest_s / first.estimate.step_time_s));
+  if (!first.job.layout.pipeline_layout.empty())
+    text += fmt::format("  Its pipeline: {}\n", first.job.layout.pipeline_layout);
   text += fmt::format("  What binds it: {}.\n",
                       token_name(planner::kWalls, planner::binding_wall(first.estimate)));
   return text;
@@ -147,18 +163,31 @@ std::string rejected_table(const planner::PlanResult& result) {
   return table.text("  ");
 }
 
+// "4,869,190,000 points: tp 4 x Ulysses 4 x cp 2 x ...".
+std::string space_text(const planner::Query& query) {
+  const planner::Space s = planner::make_space(query);
+  return fmt::format(
+      "{} points: tp {} x Ulysses {} x cp {} x pp {} x ep {} x etp {} x micro-batch {} x FSDP {} x "
+      "rank order {} x schedule and chunks {} x dispatcher, SMs and overlap {} x recompute, "
+      "offload "
+      "and optimizer precision {}",
+      thousands(static_cast<long long>(s.size())), s.tp.size(), s.ulysses_sp.size(), s.cp.size(),
+      s.pp.size(), s.ep.size(), s.etp.size(), s.micro_batch_size.size(), s.fsdp.size(),
+      s.orders.size(), s.depths.size(), s.transports.size(), s.savings.size());
+}
+
 }  // namespace
 
 std::string plan_text(const planner::Query& query, const planner::PlanResult& result) {
   const model::Parameters p = model::count_parameters(query.model);
   std::string text = fmt::format(
       "{} ({:.0f} B parameters, {:.0f} B active) on {} x {}: sequence {}, global batch {}, {}\n"
-      "{} layouts and technique sets considered, {} step times computed\n\n",
+      "space: {}; {} step times computed\n\n",
       query.model.name, static_cast<double>(p.total()) * 1e-9,
       static_cast<double>(p.active()) * 1e-9, thousands(query.gpus), query.cluster.name,
       thousands(query.training.sequence_length), thousands(query.training.global_batch_size),
-      token_name(job::kPrecisions, query.training.precision),
-      thousands(static_cast<long long>(result.space)), thousands(result.evaluations));
+      token_name(job::kPrecisions, query.training.precision), space_text(query),
+      thousands(result.evaluations));
   text += candidates_table(result.plans) + "\n" + why(result.plans) + "\n";
   if (!result.not_launchable.empty())
     text += "Faster, but Megatron cannot run it (--runtime any ranks these):\n" +
@@ -171,12 +200,15 @@ std::string plan_text(const planner::Query& query, const planner::PlanResult& re
 }
 
 Json plan_file(const planner::Candidate& plan) {
-  return {
+  Json json = {
       {"schema", "trifold.plan/1"},
       {"id", job::job_id(plan.job)},
       {"job", job::to_json(plan.job)},
       {"estimate", estimate::to_json(plan.estimate, plan.job)},
       {"verdict", plan.verdict.legal() ? Json("launchable") : Json(job::explain(plan.verdict))}};
+  if (plan.fastest_s > 0) json["fastest_step_time_s"] = plan.fastest_s;
+  if (plan.simulated_s > 0) json["simulated_step_time_s"] = plan.simulated_s;
+  return json;
 }
 
 Json plan_json(const planner::Query& query, const planner::PlanResult& result) {
@@ -196,6 +228,7 @@ Json plan_json(const planner::Query& query, const planner::PlanResult& result) {
                {"plans", plans},
                {"not_launchable", other},
                {"geometries", geometries},
+               {"fastest_step_time_s", result.fastest_s},
                {"space", result.space},
                {"considered", result.considered},
                {"legal", result.legal},

@@ -15,6 +15,7 @@
 #include "model/catalogue.h"
 #include "planner/answers.h"
 #include "planner/search.h"
+#include "report/plan_answers.h"
 #include "report/plan_text.h"
 
 namespace trifold::cli {
@@ -26,17 +27,24 @@ struct Options {
                                        directory;
   int gpus = 0, best = 10, threads = 0;
   std::int64_t sequence_length = 4096, global_batch_size = 0, max_evaluations = 0;
-  std::vector<std::string> dispatcher, recompute, cluster_sets;
+  double simplicity = 0.01, min_headroom_gib = 0, tokens_per_second = 0;
+  int simulate = 0;
+  bool pareto = false, half = false;
+  std::string compare;
+  std::vector<std::string> dispatcher, recompute, schedule, cluster_sets;
   planner::Pins pins;
   bool json = false;
 };
 
 Result<void> read_pins(const Options& options, planner::Query& query) {
-  query.pins.tp = options.pins.tp;
   query.pins = options.pins;
   for (const std::string& word : options.dispatcher) {
     TRIFOLD_ASSIGN(dispatcher, parse_token(job::kDispatchers, word, "dispatcher", "--dispatcher"));
     query.pins.dispatcher.push_back(dispatcher);
+  }
+  for (const std::string& word : options.schedule) {
+    TRIFOLD_ASSIGN(kind, parse_token(layout::kScheduleKinds, word, "schedule", "--schedule"));
+    query.pins.schedule.push_back(kind);
   }
   if (!options.recompute.empty()) {
     EnumSet<job::Recompute> set;
@@ -50,7 +58,7 @@ Result<void> read_pins(const Options& options, planner::Query& query) {
   }
   for (const std::vector<int>* axis :
        {&query.pins.tp, &query.pins.ulysses_sp, &query.pins.cp, &query.pins.pp, &query.pins.vpp,
-        &query.pins.ep, &query.pins.etp, &query.pins.micro_batch_size})
+        &query.pins.ep, &query.pins.etp, &query.pins.micro_batch_size, &query.pins.dispatcher_sms})
     for (int value : *axis)
       if (value < 1 || value > 1 << 20)
         return input_error(fmt::format("a pinned size of {} is outside 1..{}", value, 1 << 20),
@@ -88,6 +96,8 @@ Result<planner::Query> read_query(const Context& context, const Options& options
   query.best = options.best;
   query.threads = options.threads;
   query.max_evaluations = options.max_evaluations;
+  query.simplicity = options.simplicity;
+  query.min_headroom = Bytes(static_cast<std::int64_t>(options.min_headroom_gib * (1 << 30)));
   TRIFOLD_TRY(read_pins(options, query));
   TRIFOLD_TRY(planner::validate(query));
   for (const auto& [flag, value, most] :  // what a Job file may hold
@@ -153,6 +163,35 @@ Error nothing_fits(const planner::Query& query, const planner::PlanResult& resul
           : std::string("64 times as many GPUs of this kind would not do; choose larger ones")};
 }
 
+// The questions beside the plan itself.
+Result<report::PlanAnswers> answer(const Context& context, const Options& options,
+                                   const planner::Query& query, const hardware::Profile& profile,
+                                   planner::PlanResult& result) {
+  report::PlanAnswers answers;
+  if (options.simulate > 0)
+    answers.reranking = planner::rerank_by_simulation(result.plans, profile, options.simulate);
+  if (options.pareto) answers.pareto = planner::pareto_front(query, profile);
+  if (options.half && query.gpus % 2 == 0) {
+    planner::Query smaller = query;
+    smaller.gpus /= 2;
+    smaller.best = 1;
+    smaller.side_by_side = false;
+    TRIFOLD_ASSIGN(half, planner::plan(smaller, profile));
+    answers.half = report::PlanAnswers::Half{smaller.gpus, {}};
+    if (!half.plans.empty()) answers.half->best = std::move(half.plans.front());
+  }
+  if (options.tokens_per_second > 0) {
+    answers.tokens_per_s = options.tokens_per_second;
+    answers.smallest = planner::smallest_cluster_for(query, options.tokens_per_second, profile);
+  }
+  if (!options.compare.empty()) {
+    TRIFOLD_ASSIGN(job, load_job(context, options.compare, "", {}));
+    TRIFOLD_ASSIGN(named, planner::evaluate_named(job, query, profile));
+    answers.named = std::move(named);
+  }
+  return answers;
+}
+
 Result<std::string> plan(const Context& context, const Options& options) {
   TRIFOLD_ASSIGN(query, read_query(context, options));
   TRIFOLD_ASSIGN(
@@ -160,9 +199,14 @@ Result<std::string> plan(const Context& context, const Options& options) {
                                       context.data_dir));
   TRIFOLD_ASSIGN(result, planner::plan(query, profile));
   if (result.plans.empty()) return nothing_fits(query, result, profile);
+  TRIFOLD_ASSIGN(answers, answer(context, options, query, profile, result));
   if (!options.directory.empty()) TRIFOLD_TRY(write_plan(options.directory, result.plans.front()));
-  if (options.json) return dump_json(report::plan_json(query, result));
-  std::string text = report::plan_text(query, result);
+  if (options.json) {
+    Json json = report::plan_json(query, result);
+    report::add_answers(answers, json);
+    return dump_json(json);
+  }
+  std::string text = report::plan_text(query, result) + report::answers_text(answers, result);
   if (!options.directory.empty())
     text += fmt::format(
         "\nwritten to {}/: plan.json and launch files; start with {}/launch.sh or sbatch "
@@ -185,6 +229,11 @@ void add_axes(CLI::App& verb, Options& o) {
   axis("--ep", o.pins.ep, "expert parallel sizes");
   axis("--etp", o.pins.etp, "expert tensor parallel sizes");
   axis("--micro-batch-size", o.pins.micro_batch_size, "sequences a micro-batch");
+  axis("--dispatcher-sms", o.pins.dispatcher_sms, "SMs lent to the dispatcher; 0: its default");
+  verb.add_option("--schedule", o.schedule,
+                  "1f1b, interleaved, zb_h1, zb_h2, zb_v, dualpipe, dualpipe_v")
+      ->delimiter(',')
+      ->group("Pins (comma-separated allowed values)");
   verb.add_option("--dispatcher", o.dispatcher, "alltoall, allgather, deepep, hybridep")
       ->delimiter(',')
       ->group("Pins (comma-separated allowed values)");
@@ -203,6 +252,30 @@ void add_axes(CLI::App& verb, Options& o) {
   choice("ep-overlap", o.pins.ep_overlap, "merged forward-backward hiding expert communication");
   choice("cuda-graph", o.pins.cuda_graph, "CUDA graphs over attention, router and preprocessing");
   choice("offload", o.pins.activation_offload, "fine-grained activation offload");
+}
+
+void add_questions(CLI::App& verb, Options& o) {
+  const char* group = "Questions";
+  verb.add_option("--simplicity", o.simplicity,
+                  "list the simplest variant of a geometry within this share of its fastest")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+  verb.add_option("--min-headroom", o.min_headroom_gib, "GiB of memory a plan must leave")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  verb.add_option("--simulate", o.simulate, "put this many of the best in the order of simulation")
+      ->check(CLI::Range(0, 100))
+      ->group(group);
+  verb.add_flag("--pareto", o.pareto, "step time against headroom against number of GPUs")
+      ->group(group);
+  verb.add_flag("--half", o.half, "what if I had half the GPUs")->group(group);
+  verb.add_option("--tokens-per-second", o.tokens_per_second,
+                  "the smallest cluster that trains this many")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  verb.add_option("--compare", o.compare, "a Job file: why this layout loses, term by term")
+      ->group(group);
 }
 
 }  // namespace
@@ -233,6 +306,7 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::Range(0, 1024));
   verb->add_option("--max-evaluations", o.max_evaluations, "stop after about this many step times")
       ->check(CLI::NonNegativeNumber);
+  add_questions(*verb, o);
   verb->add_option("-o,--output", o.directory,
                    "write plan.json and launch files of the first plan here");
   verb->add_flag("--json", o.json, "for machines");
