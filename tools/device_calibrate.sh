@@ -79,7 +79,8 @@ build_directly() {
   for f in calibrate/kernels/*.cu; do
     echo "$cuda/bin/nvcc -std=c++20 -O2 -I. -gencode arch=compute_90,code=sm_90 -c $f -o $build/o/$(basename $f).o" >> "$build/commands"
   done
-  for f in src/base/*.cc calibrate/fit/points.cc calibrate/{harness,kernels,collectives,layer,lab}/*.cc; do
+  for f in src/base/*.cc calibrate/fit/points.cc calibrate/{harness,kernels,collectives,lab}/*.cc \
+           calibrate/layer/{moe_layer,layer_test}.cc; do
     echo "${CXX:-g++} $flags -c $f -o $build/o/$(echo $f | tr / _).o" >> "$build/commands"
   done
   xargs -d '\n' -P "$jobs" -I{} sh -c '{}' < "$build/commands" > "$build/build.log" 2>&1 || return 1

@@ -53,8 +53,11 @@ Result<bool> right(Rank& rank, const Communicator& c, const Ask& ask, const Pair
   std::memcpy(&bits, &mine, 4);
   const auto half = static_cast<std::uint16_t>(bits >> 16);
   std::vector<std::uint16_t> host(elements, half);
-  CUDA_TRY(cudaMemcpy(pair.from, host.data(), elements * 2, cudaMemcpyHostToDevice));
-  CUDA_TRY(cudaMemset(pair.to, 0xff, elements * 2));
+  // On the collective's own stream: the default stream is not ordered with it.
+  CUDA_TRY(cudaMemcpyAsync(pair.from, host.data(), elements * 2, cudaMemcpyHostToDevice,
+                           rank.device.stream));
+  CUDA_TRY(cudaMemsetAsync(pair.to, 0xff, elements * 2, rank.device.stream));
+  CUDA_TRY(cudaStreamSynchronize(rank.device.stream));
   TRIFOLD_TRY(rank.control.barrier());
   TRIFOLD_TRY(c.collective(ask.op, pair.from, pair.to, elements * 2, rank.device.stream));
   TRIFOLD_TRY(wait_for(rank.device.stream, 60, [&] { return rank.control.aborted(); }));

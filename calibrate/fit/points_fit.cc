@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "calibrate/fit/curve_fit.h"
 #include "calibrate/fit/family_fits.h"
@@ -58,12 +59,35 @@ bool usable(const Point& p) {
 
 double weight_of(const Point& p) { return p.flags.contains(PointFlag::throttled) ? 0.5 : 1; }
 
-// Relative spread of a family's samples: what no fit can go below.
-double noise_of(const std::vector<const Point*>& points) {
-  std::vector<double> spread;
-  for (const Point* p : points)
-    if (p->us_p90 > p->us_p10) spread.push_back((p->us_p90 - p->us_p10) / p->us / 2);
-  return quantile(spread, 0.5);
+using Key = std::tuple<PointFamily, std::string, std::string, Dtype, std::array<double, 4>>;
+
+Key key_of(const Point& p) { return {p.family, p.op, p.variant, p.dtype, p.shape}; }
+
+// Turns of one question become their median; how far they differ is what no fit can go below.
+struct Turns {
+  std::vector<Point> points;         // one a question
+  std::map<Key, double> difference;  // (largest - smallest) / median, where measured twice
+};
+
+Turns merge_turns(const std::vector<Point>& all) {
+  std::map<Key, std::vector<const Point*>> by_key;
+  std::vector<const std::vector<const Point*>*> order;
+  for (const Point& p : all) {
+    if (!usable(p)) continue;
+    auto& turns = by_key[key_of(p)];
+    if (turns.empty()) order.push_back(&turns);
+    turns.push_back(&p);
+  }
+  Turns merged;
+  for (const auto* turns : order) {
+    Point p = *turns->front();
+    std::vector<double> us;
+    for (const Point* turn : *turns) us.push_back(turn->us);
+    p.us = quantile(us, 0.5);
+    if (us.size() > 1) merged.difference[key_of(p)] = (quantile(us, 1) - quantile(us, 0)) / p.us;
+    merged.points.push_back(std::move(p));
+  }
+  return merged;
 }
 
 Nodes dense_nodes() {
@@ -101,8 +125,8 @@ SaturatingPrior sharpest_prior(const std::vector<Sample>& samples) {
   return best;
 }
 
-GridFit fit_surface(const std::string& name, const std::vector<const Point*>& points,
-                    std::vector<Sample> samples, const Nodes& nodes, const BaseValue& base) {
+GridFit fit_surface(const std::string& name, double noise, std::vector<Sample> samples,
+                    const Nodes& nodes, const BaseValue& base) {
   std::vector<double> level;
   for (const Sample& s : samples) level.push_back(s.u / base(s.x, s.y, s.z));
   const double scale = quantile(level, 0.5);
@@ -112,7 +136,7 @@ GridFit fit_surface(const std::string& name, const std::vector<const Point*>& po
       for (double z : nodes[2])
         samples.push_back({x, y, z, std::min(1.1, scale * base(x, y, z)), kBorrowed, -1});
   GridFit fit = fit_grid(name, samples, nodes, prior, Basis::measured);
-  fit.report.noise = noise_of(points);
+  fit.report.noise = noise;
   fit.grid.error = std::max(fit.report.sigma(), 0.02);
   fit.grid.source = "measured here";
   return fit;
@@ -121,15 +145,27 @@ GridFit fit_surface(const std::string& name, const std::vector<const Point*>& po
 int curve_id(double y, double z) { return static_cast<int>(std::fmod(y * 7919 + z, 1e9)); }
 
 struct Fitter {
-  const PointsFile& file;
+  const Turns& turns;
   const hardware::Gpu& gpu;
   FittedProfile& out;
 
   std::vector<const Point*> select(const std::function<bool(const Point&)>& want) const {
     std::vector<const Point*> found;
-    for (const Point& p : file.points)
-      if (usable(p) && want(p)) found.push_back(&p);
+    for (const Point& p : turns.points)
+      if (want(p)) found.push_back(&p);
     return found;
+  }
+
+  // Half the difference between turns of one question; where none was measured twice, half the
+  // spread inside a turn.
+  double noise_of(const std::vector<const Point*>& points) const {
+    std::vector<double> between, inside;
+    for (const Point* p : points) {
+      const auto found = turns.difference.find(key_of(*p));
+      if (found != turns.difference.end()) between.push_back(found->second / 2);
+      if (p->us_p90 > p->us_p10) inside.push_back((p->us_p90 - p->us_p10) / p->us / 2);
+    }
+    return quantile(between.empty() ? inside : between, 0.5);
   }
 
   std::vector<Sample> gemm_samples(const std::vector<const Point*>& points, double peak,
@@ -162,9 +198,9 @@ struct Fitter {
     const BaseValue value = [&](double m, double n, double k) {
       return base.gemm_utilisation(dtype, pass.value, m, n, k).value;
     };
-    GridFit fit =
-        fit_surface(fmt::format("gemm {} {}", token_name(hardware::kDtypes, dtype), pass.name),
-                    points, gemm_samples(points, peak, pass.value, false), dense_nodes(), value);
+    GridFit fit = fit_surface(
+        fmt::format("gemm {} {}", token_name(hardware::kDtypes, dtype), pass.name),
+        noise_of(points), gemm_samples(points, peak, pass.value, false), dense_nodes(), value);
     out.reports.push_back(fit.report);
     fitted.push_back(
         {&out.profile.gemm[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(pass.value)],
@@ -190,9 +226,9 @@ struct Fitter {
     const BaseValue value = [&](double m, double n, double k) {
       return out.profile.grouped_utilisation(dtype, pass.value, m, n, k).value;
     };
-    GridFit fit =
-        fit_surface(fmt::format("grouped {} {}", token_name(hardware::kDtypes, dtype), pass.name),
-                    points, gemm_samples(points, peak, pass.value, true), grouped_nodes(), value);
+    GridFit fit = fit_surface(
+        fmt::format("grouped {} {}", token_name(hardware::kDtypes, dtype), pass.name),
+        noise_of(points), gemm_samples(points, peak, pass.value, true), grouped_nodes(), value);
     out.reports.push_back(fit.report);
     fitted.push_back({&out.profile.grouped_gemm[static_cast<std::size_t>(dtype)]
                                                [static_cast<std::size_t>(pass.value)],
@@ -214,8 +250,8 @@ struct Fitter {
     const BaseValue value = [&](double s, double d, double hb) {
       return out.profile.attention_utilisation(backward, s, d, hb).value;
     };
-    GridFit fit = fit_surface(backward ? "attention backward" : "attention forward", points,
-                              samples, sequence_nodes(), value);
+    GridFit fit = fit_surface(backward ? "attention backward" : "attention forward",
+                              noise_of(points), samples, sequence_nodes(), value);
     out.reports.push_back(fit.report);
     fitted.push_back({&out.profile.attention[backward ? 1 : 0], std::move(fit.grid)});
   }
@@ -324,8 +360,7 @@ struct Fitter {
     const double in_graph = host_us("graph_node", 100);
     if (gap_s > 0) constant("kernel_gap_s", {gap_s});
     if (in_graph > 0) constant("kernel_gap_graph_s", {in_graph * 1e-6});
-    for (const Point& p : file.points) {
-      if (!usable(p)) continue;
+    for (const Point& p : turns.points) {
       const double rate = p.shape[0] / (p.us * 1e-6);
       const bool copy = p.op.rfind("copy", 0) == 0;
       if (p.family == PointFamily::memory_bound && !copy && p.us >= 50)
@@ -379,7 +414,8 @@ Result<FittedProfile> fit_points(const PointsFile& file, const hardware::Cluster
   if (!file.provenance.gpu.empty()) out.profile.provenance = file.provenance;
   if (out.profile.provenance.source.empty())
     out.profile.provenance.source = "points measured on this machine; the rest from " + base.name;
-  Fitter fitter{file, cluster.gpu, out, cluster.scaleup_bandwidth.value(), 0, {}};
+  const Turns turns = merge_turns(file.points);
+  Fitter fitter{turns, cluster.gpu, out, cluster.scaleup_bandwidth.value(), 0, {}};
   fitter.gap_s = 1e-6 * fitter.host_us("kernel_gap", 0);
   for (const auto& dtype : hardware::kDtypes)
     for (const auto& pass : kPasses) {

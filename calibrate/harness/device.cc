@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/harness/device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -143,6 +144,13 @@ Result<void> open_device(Device& d, int index, double memory_share) {
   // Modules load lazily, and a load can wait for a NCCL kernel that waits for us: load these now.
   CUDA_TRY(kernels::spin(1, d.stream));
   CUDA_TRY(kernels::nothing(d.stream));
+  CUDA_TRY(cudaMallocHost(&d.stamps, 4 * sizeof(kernels::ClockStamp)));
+  CUDA_TRY(kernels::clock_stamp(&d.stamps[2], d.stream));
+  // An idle GPU takes some milliseconds to come up.
+  for (int i = 0; i < 100; ++i) {
+    TRIFOLD_ASSIGN(mhz, clock_now(d));
+    d.top_mhz = std::max(d.top_mhz, mhz);
+  }
   CUDA_TRY(kernels::copy_blocks(d.workspaces[0], d.workspaces[1], 4096, 0, d.stream));
   CUDA_TRY(cudaStreamSynchronize(d.stream));
   std::size_t free_bytes = 0, total = 0;
@@ -156,6 +164,7 @@ void close_device(Device& d) noexcept {
   if (d.lt != nullptr) (void)cublasLtDestroy(d.lt);
   for (void* workspace : d.workspaces) (void)cudaFree(workspace);
   d.arena.close();
+  if (d.stamps != nullptr) (void)cudaFreeHost(d.stamps);
   for (cudaStream_t stream : d.sides) (void)cudaStreamDestroy(stream);
   for (const std::vector<cudaEvent_t>* events : {&d.joins, &d.side_forks})
     for (cudaEvent_t event : *events) (void)cudaEventDestroy(event);
@@ -163,6 +172,31 @@ void close_device(Device& d) noexcept {
     if (event != nullptr) (void)cudaEventDestroy(event);
   for (cudaStream_t stream : {d.stream, d.second})
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
+}
+
+double clock_between(const kernels::ClockStamp& a, const kernels::ClockStamp& b) {
+  if (a.sm != b.sm || b.ns <= a.ns || b.cycles <= a.cycles) return 0;
+  return 1e3 * static_cast<double>(b.cycles - a.cycles) / static_cast<double>(b.ns - a.ns);
+}
+
+Result<double> clock_now(Device& d) {
+  constexpr double kSpan_us = 30;
+  CUDA_TRY(kernels::clock_stamps(kSpan_us, d.stamps, d.stream));
+  CUDA_TRY(cudaStreamSynchronize(d.stream));
+  return clock_between(d.stamps[0], d.stamps[1]);
+}
+
+Result<void> cool(Device& d, double most_ms) {
+  constexpr double kNearTop = 0.99;
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    TRIFOLD_ASSIGN(mhz, clock_now(d));
+    d.top_mhz = std::max(d.top_mhz, mhz);
+    const std::chrono::duration<double, std::milli> waited =
+        std::chrono::steady_clock::now() - start;
+    if (mhz >= kNearTop * d.top_mhz || waited.count() >= most_ms) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Result<void> wait_for(cudaStream_t stream, double timeout_s, const std::function<bool()>& stopped) {

@@ -90,6 +90,8 @@ struct Device {
   Arena arena;
   Nvml nvml;
   void* nvml_device = nullptr;
+  kernels::ClockStamp* stamps = nullptr;  // four, pinned: two for clock_now, two around a sample
+  double top_mhz = 0;                     // the highest SM clock seen
 
   std::uint64_t next_seed = 1;
   std::uint64_t seed() { return next_seed++; }
@@ -99,6 +101,14 @@ struct Device {
 Result<int> visible_gpus();
 Result<void> open_device(Device& device, int index, double memory_share);
 void close_device(Device& device) noexcept;
+
+// The SM clock now, from cycles over time on the device (NVML's answer lags). Waits for the stream.
+Result<double> clock_now(Device& device);
+// Between two stamps; 0 when they come from different multiprocessors.
+double clock_between(const kernels::ClockStamp& a, const kernels::ClockStamp& b);
+// Sleeps until the clock is back at its top, so that what ran before does not show; at most
+// `most_ms`.
+Result<void> cool(Device& device, double most_ms);
 
 // Waits for a stream by polling: gives up after `timeout_s`, or at once when `stopped()` says that
 // another rank failed (a NCCL kernel would wait for it for ever).

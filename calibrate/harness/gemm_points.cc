@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "calibrate/harness/gemm.h"
 #include "calibrate/harness/session.h"
@@ -77,7 +79,9 @@ constexpr Weight kWeights[] = {
     {4096, 4096, 0},  {28672, 4096, 0}, {4096, 14336, 1}, {8192, 8192, 0},  {10240, 8192, 1},
     {8192, 28672, 1}, {2048, 2048, 1},  {1024, 1024, 1},  {16384, 4096, 1}, {2048, 7168, 1}};
 
-constexpr std::int64_t kTokens[] = {128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+// Powers of two and halfway, where waves of tiles fill differently.
+constexpr std::int64_t kTokens[] = {128,  192,  256,  384,  512,  768,   1024, 1536,
+                                    2048, 3072, 4096, 6144, 8192, 12288, 16384};
 
 bool quick_tokens(std::int64_t m) { return m == 512 || m == 2048 || m == 8192; }
 
@@ -90,7 +94,7 @@ void add_passes(std::vector<Job>& jobs) {
       s.n = w.n;
       s.k = w.k;
       add(jobs, s, "", priority, m == 4096 && w.n == 4096 && w.k == 7168);
-      if (m < 512 || m == 1024) continue;
+      if (m < 512 || m == 768) continue;
       for (const GemmPass pass : {GemmPass::dgrad, GemmPass::wgrad}) {
         s.pass = pass;
         add(jobs, s, "", m == 512 ? 1 : priority);
@@ -100,10 +104,11 @@ void add_passes(std::vector<Job>& jobs) {
 
 void add_fp8(std::vector<Job>& jobs) {
   for (const Weight& w : kWeights)
-    for (const std::int64_t m : {512, 2048, 4096, 8192, 16384})
+    for (const std::int64_t m : kTokens)
       for (const Dtype dtype : {Dtype::fp8_tensor, Dtype::fp8_block})
         for (const GemmPass pass : {GemmPass::forward, GemmPass::dgrad, GemmPass::wgrad}) {
-          if (pass != GemmPass::forward && m != 4096 && m != 16384) continue;
+          if (m < 512 || m == 768) continue;
+          if (pass != GemmPass::forward && (m < 1024 || m == 1536)) continue;
           GemmShape s;
           s.dtype = dtype;
           s.pass = pass;
@@ -155,9 +160,84 @@ void add_sustained(std::vector<Job>& jobs) {
     rule.min_samples = rule.max_samples = 100;
     rule.budget_ms = 2200;
     rule.warm_ms = 500;
+    rule.cool_ms = 0;
     job.run = [s, asked = job.question, rule](Rank& rank) {
       return run_gemm(rank, asked, s, rule);
     };
+    jobs.push_back(std::move(job));
+  }
+}
+
+constexpr int kHeldLaunches = 320;
+constexpr int kHeldRounds = 3;
+constexpr double kHeld_ms[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 400};
+
+// Launches back to back from a rested GPU: microseconds of each, and when it ended.
+struct Held {
+  std::vector<double> us, ended_ms;
+};
+
+Result<void> hold(Rank& rank, const GemmPlan& plan, const Sets& sets,
+                  std::vector<cudaEvent_t>& events, Held& held) {
+  Device& d = rank.device;
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  TRIFOLD_TRY(cool(d, 400));
+  CUDA_TRY(kernels::spin(5000, d.stream));
+  CUDA_TRY(cudaEventRecord(events[0], d.stream));
+  for (int i = 0; i < kHeldLaunches; ++i) {
+    TRIFOLD_TRY(plan.run(d, sets.at(i), 0, d.stream));
+    CUDA_TRY(cudaEventRecord(events[static_cast<std::size_t>(i) + 1], d.stream));
+  }
+  TRIFOLD_TRY(wait_for(d.stream, 60, {}));
+  double ended = 0;
+  for (std::size_t i = 0; i + 1 < events.size(); ++i) {
+    float ms = 0;
+    CUDA_TRY(cudaEventElapsedTime(&ms, events[i], events[i + 1]));
+    ended += static_cast<double>(ms);
+    held.us.push_back(1000 * static_cast<double>(ms));
+    held.ended_ms.push_back(ended);
+  }
+  return {};
+}
+
+// How the power limit sets in: the same GEMM after 1 ms to 400 ms of itself.
+Result<std::vector<Point>> run_held(Rank& rank, Point asked, const GemmShape& shape) {
+  TRIFOLD_ASSIGN(sets, make_sets(rank, shape));
+  TRIFOLD_ASSIGN(plan, GemmPlan::make(rank.device, shape, sets.buffers[0]));
+  std::vector<cudaEvent_t> events(kHeldLaunches + 1);
+  for (cudaEvent_t& event : events) CUDA_TRY(cudaEventCreate(&event));
+  Held held;
+  Result<void> ran;
+  for (int round = 0; round < kHeldRounds && ran; ++round)
+    ran = hold(rank, plan, sets, events, held);
+  for (cudaEvent_t event : events) (void)cudaEventDestroy(event);
+  TRIFOLD_TRY(ran);
+  std::vector<Point> points;
+  for (const double ms : kHeld_ms) {
+    std::vector<double> us;
+    for (std::size_t i = 0; i < held.us.size(); ++i)
+      if (held.ended_ms[i] >= ms / 1.4 && held.ended_ms[i] <= 1.4 * ms) us.push_back(held.us[i]);
+    if (us.empty()) continue;
+    Point p = asked;
+    p.variant = "held_" + std::to_string(static_cast<int>(ms)) + "ms";
+    p.us = percentile(us, 0.5);
+    p.us_p10 = percentile(us, 0.1);
+    p.us_p90 = percentile(us, 0.9);
+    p.samples = static_cast<int>(us.size());
+    points.push_back(std::move(p));
+  }
+  return points;
+}
+
+void add_held(std::vector<Job>& jobs) {
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp8_tensor}) {
+    GemmShape s;
+    s.dtype = dtype;
+    s.m = s.n = s.k = 8192;
+    Job job;
+    job.question = question(PointFamily::gemm, "forward", "held_1ms", dtype, {8192, 8192, 8192, 0});
+    job.priority = 1;
+    job.run = [s, asked = job.question](Rank& rank) { return run_held(rank, asked, s); };
     jobs.push_back(std::move(job));
   }
 }
@@ -169,6 +249,7 @@ void add_gemm_jobs(std::vector<Job>& jobs, int sms) {
   add_fp8(jobs);
   add_sweeps(jobs, sms);
   add_sustained(jobs);
+  add_held(jobs);
 }
 
 }  // namespace trifold::calibrate

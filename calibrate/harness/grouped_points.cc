@@ -90,14 +90,13 @@ void add_balanced(std::vector<Job>& jobs, const Weight& w, int experts, std::int
 }
 
 // Counts as balanced routing scatters them: no two experts alike, none a multiple of a tile.
-void add_scattered(std::vector<Job>& jobs, const Weight& w, std::int64_t rows) {
-  constexpr int kExperts = 32;
-  if (!small_enough(w, kExperts, rows)) return;
+void add_scattered(std::vector<Job>& jobs, const Weight& w, int experts, std::int64_t rows) {
+  if (!small_enough(w, experts, rows)) return;
   GroupedShape s;
   s.n = w.n;
   s.k = w.k;
   s.backend = Backend::streams;
-  s.rows = scattered_rows(rows * kExperts, kExperts, 17);
+  s.rows = scattered_rows(rows * experts, experts, 17);
   for (const GemmPass pass : {GemmPass::forward, GemmPass::dgrad, GemmPass::wgrad}) {
     s.pass = pass;
     add(jobs, s, "streams_scattered", 1);
@@ -116,7 +115,10 @@ void add_grouped_jobs(std::vector<Job>& jobs) {
         if (small_enough(w, experts, rows)) add_balanced(jobs, w, experts, rows);
       }
   for (const Weight& w : kWeights)
-    for (const std::int64_t rows : {64, 128, 256, 512, 1024}) add_scattered(jobs, w, rows);
+    for (const int experts : {8, 32})
+      for (const std::int64_t rows :
+           {32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192})
+        add_scattered(jobs, w, experts, rows);
   for (const Weight& w : kWeights)
     for (const double exponent : {0.5, 1.0})
       for (const Backend backend : {Backend::loop, Backend::grouped, Backend::streams}) {

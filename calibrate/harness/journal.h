@@ -26,7 +26,10 @@ class Journal {
   Journal& operator=(const Journal&) = delete;
   ~Journal();
 
-  bool holds(const fit::Point& point) const { return keys_.count(point_key(point)) > 0; }
+  // Measured at least `times`?
+  bool holds(const fit::Point& point, int times = 1) const {
+    return static_cast<int>(keys_.count(point_key(point))) >= times;
+  }
   int resumed() const { return resumed_; }
   Result<void> append(const fit::Point& point);  // synced to disk
 
@@ -34,7 +37,7 @@ class Journal {
   int descriptor_ = -1;
   int resumed_ = 0;
   std::string path_;
-  std::set<std::string> keys_;
+  std::multiset<std::string> keys_;
 };
 
 // Appends one line to a file and syncs; creates it.

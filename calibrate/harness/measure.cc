@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace trifold::calibrate {
 namespace {
@@ -23,12 +24,33 @@ struct Sampler {
   const Team& team;
   int iteration = 0;
   double enqueue_us = 5;
+  double span_us = 0;    // of the last sample
+  double clock_mhz = 0;  // over the last sample; 0: not seen
+
+  double rested_ms = 0;
+
+  Result<void> rest() {
+    if (rule.cool_ms <= 0 || rested_ms > 8 * rule.cool_ms) return {};
+    const auto begin = Clock::now();
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(static_cast<long>(std::min(span_us, 1000 * rule.cool_ms))));
+    TRIFOLD_TRY(cool(device, rule.cool_ms));
+    rested_ms += since_us(begin) / 1000;
+    return {};
+  }
+
+  // Milliseconds since `begin` that were not rest; the busiest rank's.
+  Result<double> busy_ms(Clock::time_point begin, double rested_before) const {
+    return team.max(since_us(begin) / 1000 - (rested_ms - rested_before));
+  }
 
   // Device microseconds of one operation, the slowest rank's.
   Result<double> sample(int inner, GpuState* state) {
+    TRIFOLD_TRY(rest());
     if (team.align) TRIFOLD_TRY(team.control->barrier());
     const double ahead = std::min(20.0 + 1.3 * enqueue_us * inner, 20000.0);
     if (rule.spin) CUDA_TRY(kernels::spin(ahead, device.stream));
+    CUDA_TRY(kernels::clock_stamp(&device.stamps[2], device.stream));
     // Last, on the device: ranks that spin for different times would wait for one another inside
     // the sample.
     if (team.align) TRIFOLD_TRY(team.align(device.stream));
@@ -36,12 +58,15 @@ struct Sampler {
     CUDA_TRY(cudaEventRecord(device.start, device.stream));
     for (int i = 0; i < inner; ++i) TRIFOLD_TRY(operation(iteration++, device.stream));
     CUDA_TRY(cudaEventRecord(device.stop, device.stream));
+    CUDA_TRY(kernels::clock_stamp(&device.stamps[3], device.stream));
     enqueue_us = 0.5 * enqueue_us + 0.5 * since_us(begin) / inner;
     if (state != nullptr) *state = device.nvml.read(device.nvml_device);
     TRIFOLD_TRY(wait_for(device.stream, kTimeout_s, team.stopped()));
     float ms = 0;
     CUDA_TRY(cudaEventElapsedTime(&ms, device.start, device.stop));
-    return team.max(static_cast<double>(ms) * 1000 / inner);
+    span_us = static_cast<double>(ms) * 1000;
+    clock_mhz = clock_between(device.stamps[2], device.stamps[3]);
+    return team.max(span_us / inner);
   }
 
   Result<int> settle() {
@@ -52,10 +77,11 @@ struct Sampler {
     int inner = inner_count(rule, second);
     WarmUp warm(rule);
     const auto begin = Clock::now();
+    const double rested = rested_ms;
     for (;;) {
       TRIFOLD_ASSIGN(us, sample(inner, nullptr));
       inner = inner_count(rule, us);
-      TRIFOLD_ASSIGN(elapsed_ms, team.max(since_us(begin) / 1000));
+      TRIFOLD_ASSIGN(elapsed_ms, busy_ms(begin, rested));
       if (warm.add(us, elapsed_ms)) return inner;
     }
   }
@@ -93,13 +119,14 @@ Result<Measurement> measure(Device& device, const SampleRule& rule, const Operat
   std::vector<double> clocks;
   bool thermal = false;
   const auto begin = Clock::now();
+  const double rested = sampler.rested_ms;
   for (;;) {
     const bool read = samples.size() % 3 == 2;
     TRIFOLD_ASSIGN(us, sampler.sample(inner, read ? &state : nullptr));
     samples.push_back(us);
-    if (read && state.sm_mhz > 0) clocks.push_back(state.sm_mhz);
+    if (sampler.clock_mhz > 0) clocks.push_back(sampler.clock_mhz);
     thermal = thermal || state.thermal;
-    TRIFOLD_ASSIGN(elapsed_ms, team.max(since_us(begin) / 1000));
+    TRIFOLD_ASSIGN(elapsed_ms, sampler.busy_ms(begin, rested));
     if (enough(rule, samples, elapsed_ms)) break;
   }
   Measurement m = summarise(samples, rule);
@@ -110,7 +137,7 @@ Result<Measurement> measure(Device& device, const SampleRule& rule, const Operat
   if (!clocks.empty()) {
     // A power-limited clock is what training has; only a clock that falls while measuring, or one
     // held down for heat, spoils a point.
-    m.clock_mhz = percentile(clocks, 0.5);
+    m.clock_mhz = std::round(percentile(clocks, 0.5));
     m.throttled = thermal || percentile(clocks, 0) < 0.9 * m.clock_mhz;
   }
   return m;

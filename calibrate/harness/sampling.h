@@ -18,6 +18,10 @@ struct SampleRule {
       60;  // of the samples; fewer than min_samples (but at least 5) when it is spent
   int max_inner = 256;
   bool spin = true;  // let the host run ahead, so that launch gaps stay out
+  // Before a sample the GPU rests as long as the last sample lasted, and until its clock is back at
+  // the top (at most cool_ms a sample, eight times that a point): a power-limited GPU remembers
+  // what ran before. 0: back to back. Rests do not count as budget.
+  double cool_ms = 100;
 };
 
 // By linear interpolation between order statistics; q in [0, 1]. CHECKs that values is not empty.

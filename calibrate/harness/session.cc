@@ -66,7 +66,23 @@ std::vector<Job> make_jobs(Rank& rank, Summary& summary) {
   return jobs;
 }
 
-// Shuffled inside each priority; anchors at the start, the middle and the end.
+// Every so many jobs of a family that is fitted by shape, once more: how far two turns of the same
+// shape differ is what no fit can go below.
+std::vector<Job> repeats_of(const std::vector<Job>& jobs) {
+  constexpr std::size_t kEvery = 20;
+  std::vector<Job> repeats;
+  std::map<PointFamily, std::size_t> seen;
+  for (const Job& job : jobs) {
+    const PointFamily family = job.question.family;
+    if (family == PointFamily::overlap || family == PointFamily::host) continue;
+    if (seen[family]++ % kEvery != kEvery / 2) continue;
+    repeats.push_back(job);
+    repeats.back().repeat = true;
+  }
+  return repeats;
+}
+
+// Shuffled inside each priority, then the repeats; anchors at the start, the middle and the end.
 std::vector<Job> in_order(std::vector<Job> jobs, std::uint64_t seed) {
   std::vector<Job> anchors;
   for (const Job& job : jobs)
@@ -80,6 +96,8 @@ std::vector<Job> in_order(std::vector<Job> jobs, std::uint64_t seed) {
   order.insert(order.end(), jobs.begin(), jobs.begin() + static_cast<long>(jobs.size() / 2));
   order.insert(order.end(), anchors.begin(), anchors.end());
   order.insert(order.end(), jobs.begin() + static_cast<long>(jobs.size() / 2), jobs.end());
+  const std::vector<Job> repeats = repeats_of(jobs);
+  order.insert(order.end(), repeats.begin(), repeats.end());
   order.insert(order.end(), anchors.begin(), anchors.end());
   return order;
 }
@@ -152,7 +170,8 @@ class Runner {
   Result<std::vector<std::uint8_t>> done_jobs(const std::vector<Job>& jobs) {
     std::vector<std::uint8_t> done;
     if (rank_.lead())
-      for (const Job& job : jobs) done.push_back(!job.anchor && journal_.holds(job.question));
+      for (const Job& job : jobs)
+        done.push_back(!job.anchor && journal_.holds(job.question, job.repeat ? 2 : 1));
     done.resize(jobs.size());
     TRIFOLD_TRY(rank_.control.broadcast(done));
     return done;

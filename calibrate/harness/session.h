@@ -42,6 +42,7 @@ struct Job {
   int priority = 0;         // 0: also with --quick
   bool collective = false;  // every rank takes part
   bool anchor = false;
+  bool repeat = false;  // measured a second time, for the noise between turns
   std::function<Result<std::vector<Point>>(Rank&)> run;
 };
 

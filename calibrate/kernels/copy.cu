@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies on a chosen number of multiprocessors, a spin that lets the host run ahead, and a kernel
-// that does nothing.
+// Copies on a chosen number of multiprocessors, a spin that lets the host run ahead, a look at the
+// clocks, and a kernel that does nothing.
 #include "calibrate/kernels/device.cuh"
 #include "calibrate/kernels/kernels.h"
 
@@ -33,6 +33,26 @@ __global__ void spin_kernel(unsigned long long nanoseconds) {
   while (now_ns() - start < nanoseconds) __nanosleep(200);
 }
 
+// The global timer may step by a microsecond: both ends are read right after a step.
+__device__ ClockStamp stamp_now() {
+  const unsigned long long before = now_ns();
+  unsigned long long ns = before;
+  while (ns == before) ns = now_ns();
+  unsigned sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  return {static_cast<std::uint64_t>(clock64()), ns, sm};
+}
+
+__global__ void stamp_kernel(ClockStamp* out) { *out = stamp_now(); }
+
+__global__ void stamps_kernel(unsigned long long nanoseconds, ClockStamp* out) {
+  const ClockStamp first = stamp_now();
+  while (now_ns() - first.ns < nanoseconds) {
+  }
+  out[0] = first;
+  out[1] = stamp_now();
+}
+
 __global__ void nothing_kernel() {}
 
 }  // namespace
@@ -41,14 +61,25 @@ cudaError_t copy_blocks(const void* from, void* to, std::size_t bytes, int block
                         cudaStream_t stream) {
   const std::size_t vectors = bytes / 16;
   const int full = grid_for(static_cast<std::int64_t>(vectors + 3) / 4, 512, 1 << 16);
-  copy_kernel < < <blocks> 0 ? blocks : full, 512, 0,
-      stream >>> (static_cast<const uint4*>(from), static_cast<uint4*>(to), vectors);
+  const int grid = blocks > 0 ? blocks : full;
+  copy_kernel<<<grid, 512, 0, stream>>>(static_cast<const uint4*>(from), static_cast<uint4*>(to),
+                                        vectors);
   return cudaGetLastError();
 }
 
 cudaError_t spin(double microseconds, cudaStream_t stream) {
   const double bounded = microseconds < 2e5 ? microseconds : 2e5;
   spin_kernel<<<1, 1, 0, stream>>>(static_cast<unsigned long long>(bounded * 1000));
+  return cudaGetLastError();
+}
+
+cudaError_t clock_stamp(ClockStamp* out, cudaStream_t stream) {
+  stamp_kernel<<<1, 1, 0, stream>>>(out);
+  return cudaGetLastError();
+}
+
+cudaError_t clock_stamps(double microseconds, ClockStamp* out, cudaStream_t stream) {
+  stamps_kernel<<<1, 1, 0, stream>>>(static_cast<unsigned long long>(microseconds * 1000), out);
   return cudaGetLastError();
 }
 

@@ -109,6 +109,15 @@ cudaError_t cross_entropy(void* logits, const int* labels, int tokens, int vocab
 cudaError_t copy_blocks(const void* from, void* to, std::size_t bytes, int blocks,
                         cudaStream_t stream);
 cudaError_t spin(double microseconds, cudaStream_t stream);  // one thread reads the global timer
+// Cycles of the multiprocessor that ran it and the global timer: two of them give the clock
+// between.
+struct ClockStamp {
+  std::uint64_t cycles = 0, ns = 0;
+  std::uint32_t sm = 0;
+};
+cudaError_t clock_stamp(ClockStamp* out, cudaStream_t stream);
+// Two stamps, this far apart, on one multiprocessor.
+cudaError_t clock_stamps(double microseconds, ClockStamp* out, cudaStream_t stream);
 cudaError_t nothing(cudaStream_t stream);
 
 }  // namespace trifold::kernels
