@@ -47,6 +47,8 @@ PartitionName=test Nodes=localhost Default=YES MaxTime=INFINITE State=UP
 CONF
 # Two devices that every machine has stand in for GPUs.
 printf 'Name=gpu File=/dev/%s\n' null zero > "${work}/gres.conf"
+# No cgroup is used; v1 alone does not insist on a mounted tree.
+printf 'CgroupPlugin=cgroup/v1\n' > "${work}/cgroup.conf"
 export SLURM_CONF="${work}/slurm.conf"
 
 munged --foreground --force --socket="${work}/munge.socket" --key-file="${work}/munge.key" \
