@@ -37,6 +37,11 @@ std::string layout_words(const job::Job& job) {
                      job.techniques.has(job::Recompute::full) ? ", everything recomputed" : "");
 }
 
+// Transports that differ in buffers alone (SMs, graphs, merging) share one.
+std::size_t memory_class(const Transport& t) {
+  return 2 * static_cast<std::size_t>(t.dispatcher) + (t.beside == Beside::operators ? 1 : 0);
+}
+
 }  // namespace
 
 bool faster(const Candidate& a, const Candidate& b) {
@@ -297,27 +302,45 @@ Explorer::DepthState& Explorer::depth_state(int d, Found& found) {
       tail[bf16 ? 1 : 0] = estimate::data_parallel_terms(job_, held, estimator_.pricer());
     }
   }
-  state.base.assign(4 * 2 * space_.savings.size(), 0);
+  state.any.fill(DepthState::unknown);
+  state.each.assign(state.any.size() * space_.savings.size(), DepthState::unknown);
   return state;
 }
 
 // The dispatcher's plain peak, without its SMs' buffers: what merging, graphs and SMs only add to.
-bool Explorer::can_fit(DepthState& state, int d, int t, int saving, Found& found) {
+bool Explorer::evaluate_fit(DepthState& state, int d, int t, int saving, Found& found) {
   const Transport& transport = space_.transports[at(t)];
-  const bool sar = transport.beside == Beside::operators;
-  std::int8_t& base =
-      state
-          .base[(static_cast<std::size_t>(transport.dispatcher) * 2 + sar) * space_.savings.size() +
-                at(saving)];
-  if (base == 0) {
-    const Transport plain{transport.dispatcher, 1, sar ? Beside::operators : Beside::nothing,
-                          false};
+  DepthState::Fit& fit = state.each[memory_class(transport) * space_.savings.size() + at(saving)];
+  if (fit == DepthState::unknown) {
+    const Transport plain{
+        transport.dispatcher, 1,
+        transport.beside == Beside::operators ? Beside::operators : Beside::nothing, false};
     set_variant(query_, space_.depths[at(d)], plain, space_.savings[at(saving)], job_);
     memory::evaluate(job_, state.cut->pipeline, estimate_.memory);
-    base = fits() ? 1 : 2;
-    if (base == 2) note_shortage(found);
+    fit = fits() ? DepthState::may : DepthState::cannot;
+    if (fit == DepthState::cannot) note_shortage(found);
   }
-  return base == 1;
+  return fit == DepthState::may;
+}
+
+bool Explorer::any_can_fit(DepthState& state, int d, int t, Found& found) {
+  DepthState::Fit& any = state.any[memory_class(space_.transports[at(t)])];
+  if (any == DepthState::unknown) {
+    any = DepthState::cannot;
+    for (int least : space_.least)
+      if (evaluate_fit(state, d, t, least, found)) any = DepthState::may;
+  }
+  return any == DepthState::may;
+}
+
+// After any_can_fit: a saving that an unfit one undercuts need not be evaluated.
+bool Explorer::can_fit(DepthState& state, int d, int t, int saving, Found& found) {
+  const std::size_t first = memory_class(space_.transports[at(t)]) * space_.savings.size();
+  for (std::size_t k = 0; k < space_.least.size(); ++k)
+    if (((space_.undercut_by[at(saving)] >> k) & 1u) &&
+        state.each[first + at(space_.least[k])] == DepthState::cannot)
+      return false;
+  return evaluate_fit(state, d, t, saving, found);
 }
 
 void Explorer::accept(const Variant& variant, int saving, bool launchable,
@@ -346,11 +369,6 @@ void Explorer::accept(const Variant& variant, int saving, bool launchable,
 
 // True where it fits and is legal.
 bool Explorer::try_saving(const Variant& variant, int saving, double bound, Found& found) {
-  ++found.legal;
-  if (!can_fit(depths_[at(variant.depth)], variant.depth, variant.transport, saving, found)) {
-    found.tally.add(Fall::memory, 1);
-    return false;
-  }
   const CutEntry& cut = *depths_[at(variant.depth)].cut;
   set_variant(query_, space_.depths[at(variant.depth)], space_.transports[at(variant.transport)],
               space_.savings[at(saving)], job_);
@@ -389,13 +407,23 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
                     savings);
     return;
   }
+  found.legal += static_cast<std::int64_t>(space_.savings.size());
+  if (!any_can_fit(state, variant.depth, variant.transport, found)) {
+    found.tally.add(Fall::memory, savings);
+    return;
+  }
   const Depth& depth = space_.depths[at(variant.depth)];
   const bool merged = space_.transports[at(variant.transport)].beside == Beside::merged;
+  const auto may_fit = [&](int s) {
+    const bool fit = can_fit(state, variant.depth, variant.transport, s, found);
+    if (!fit) found.tally.add(Fall::memory, 1);
+    return fit;
+  };
   const auto bound_of = [&](int recompute, bool bf16) {
+    set_variant(query_, depth, Transport{}, MemorySaving{}, job_);
     return staged_bound(state, prices_.table(geometry_, variant.transport, recompute), depth,
                         merged, bf16);
   };
-  set_variant(query_, depth, Transport{}, MemorySaving{}, job_);
   const bool lightest = space_.savings.back().bf16_moments;
   const double plain = bound_of(0, lightest);
   if (plain >= limits_.either()) {
@@ -412,7 +440,7 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
       found.tally.add(Fall::headroom_not_short, 1);
       continue;
     }
-    set_variant(query_, depth, Transport{}, MemorySaving{}, job_);
+    if (!may_fit(s)) continue;
     enough |= try_saving(variant, s, bound_of(0, space_.savings[at(s)].bf16_moments), found) &&
               !(simplest_ && space_.savings[at(s)].bf16_moments);
   }
@@ -420,12 +448,11 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
     found.tally.add(Fall::headroom_not_short, savings - tried);
     return;
   }
-  set_variant(query_, depth, Transport{}, MemorySaving{}, job_);
   recompute_bounds_.assign(2 * space_.recomputes.size(), -1);
   order_.clear();
   for (int s = 0; s < static_cast<int>(space_.savings.size()); ++s) {
     const MemorySaving& saving = space_.savings[at(s)];
-    if (saving.nothing_rebuilt()) continue;
+    if (saving.nothing_rebuilt() || !may_fit(s)) continue;
     const int recompute = space_.recompute_of[at(s)];
     double& bound = recompute_bounds_[at(2 * recompute + (saving.bf16_moments ? 1 : 0))];
     if (bound < 0) bound = bound_of(recompute, saving.bf16_moments);

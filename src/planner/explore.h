@@ -65,7 +65,10 @@ class Explorer {
     const CutEntry* cut = nullptr;
     // Data parallelism of each group of stages, by FP32 or BF16 moments.
     std::vector<std::array<estimate::DataParallelTerms, 2>> tails;
-    std::vector<std::int8_t> base;  // by dispatcher, SAR and saving: 0 unknown, 1 may fit, 2 cannot
+    // By dispatcher and SAR: whether any saving may fit; and by saving, each.
+    enum Fit : std::int8_t { unknown, may, cannot };
+    std::array<Fit, 8> any;
+    std::vector<Fit> each;
   };
   struct Sums {
     std::vector<BlockSeconds> by_transport;  // over the whole model, nothing recomputed
@@ -84,6 +87,8 @@ class Explorer {
   bool states_fit(Found& found);
   DepthState& depth_state(int depth, Found& found);
   bool can_fit(DepthState& state, int depth, int transport, int saving, Found& found);
+  bool any_can_fit(DepthState& state, int depth, int transport, Found& found);
+  bool evaluate_fit(DepthState& state, int depth, int transport, int saving, Found& found);
   void explore_variant(const Variant& variant, Found& found);
   bool try_saving(const Variant& variant, int saving, double bound, Found& found);
   void accept(const Variant& variant, int saving, bool launchable, const job::Verdict& verdict,

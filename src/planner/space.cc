@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/math.h"
 #include "planner/query.h"
 
@@ -169,6 +170,37 @@ void list_recomputes(Space& s) {
   }
 }
 
+// `a` never holds more than `b`: it rebuilds and offloads the same tensors and more. Each frees one
+// tensor of n >= 1 layers in flight and brings back at most one of them (stage.cc). A rebuilt `moe`
+// or layer keeps an input that `layernorm` would free, so those compare with themselves alone.
+bool undercuts(const MemorySaving& a, const MemorySaving& b) {
+  constexpr EnumSet<Recompute> coarse = {Recompute::moe, Recompute::full};
+  const std::uint64_t mine = a.recompute.bits(), others = b.recompute.bits();
+  const bool compared =
+      ((mine | others) & coarse.bits()) != 0 ? mine == others : (others & ~mine) == 0;
+  return compared && (b.offload.bits() & ~a.offload.bits()) == 0 &&
+         (a.bf16_moments || !b.bf16_moments);
+}
+
+void list_least(Space& s) {
+  const int n = static_cast<int>(s.savings.size());
+  const auto saving = [&](int i) -> const MemorySaving& {
+    return s.savings[static_cast<std::size_t>(i)];
+  };
+  for (int i = 0; i < n; ++i) {
+    bool lowest = true;
+    for (int j = 0; j < n && lowest; ++j) lowest = i == j || !undercuts(saving(j), saving(i));
+    if (lowest) s.least.push_back(i);
+  }
+  TRIFOLD_CHECK(s.least.size() <= 32);
+  for (int i = 0; i < n; ++i) {
+    std::uint32_t by = 0;
+    for (std::size_t k = 0; k < s.least.size(); ++k)
+      if (undercuts(saving(s.least[k]), saving(i))) by |= std::uint32_t{1} << k;
+    s.undercut_by.push_back(by);
+  }
+}
+
 }  // namespace
 
 Space make_space(const Query& query) {
@@ -197,6 +229,7 @@ Space make_space(const Query& query) {
   s.transports = transports(query);
   s.savings = savings(query);
   list_recomputes(s);
+  list_least(s);
   return s;
 }
 

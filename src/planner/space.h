@@ -60,6 +60,10 @@ struct Space {
   std::vector<MemorySaving> savings;
   std::vector<EnumSet<job::Recompute>> recomputes;  // the distinct ones of `savings` ...
   std::vector<int> recompute_of;                    // ... and which of them each saving uses
+  // The savings that no other is sure to undercut, and which of them undercut each (a bit each):
+  // where one of these does not fit, nothing that it undercuts does.
+  std::vector<int> least;
+  std::vector<std::uint32_t> undercut_by;
 
   double geometries() const;  // combinations of the layout axes
   double variants() const;    // depths x transports x savings

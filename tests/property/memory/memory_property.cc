@@ -78,6 +78,32 @@ TEST(MemoryProperty, RecomputeNeverAdds) {
   });
 }
 
+// What the planner's pruning rests on (planner/space.cc, undercuts).
+TEST(MemoryProperty, SavingsOnTopOfOthersNeverAdd) {
+  check("rebuilding or offloading more never adds", [] {
+    job::Job j = random_job();
+    j.techniques.implementation = job::Implementation::transformer_engine;
+    j.layout.fsdp = *rc::gen::arbitrary<bool>();
+    const auto module = [] {
+      return pick({job::Recompute::moe_act, job::Recompute::layernorm, job::Recompute::mla_up_proj,
+                   job::Recompute::mlp, job::Recompute::shared_experts});
+    };
+    const auto tensor = [] {
+      return pick({job::OffloadModule::expert_fc1, job::OffloadModule::moe_act});
+    };
+    for (int i = *rc::gen::inRange(0, 4); i > 0; --i) j.techniques.recompute.insert(module());
+    if (*rc::gen::arbitrary<bool>()) j.techniques.offload.activation_modules.insert(tensor());
+    const Bytes before = peak(j);
+    if (*rc::gen::arbitrary<bool>())
+      j.techniques.recompute.insert(module());
+    else
+      j.techniques.offload.activation_modules.insert(tensor());
+    RC_ASSERT(peak(j) <= before);
+    j.training.optimizer.moments = job::StateType::bf16;
+    RC_ASSERT(peak(j) <= before);
+  });
+}
+
 TEST(MemoryProperty, OffloadNeverAdds) {
   check("offload never adds", [] {
     job::Job j = random_job();
