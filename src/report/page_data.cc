@@ -110,6 +110,14 @@ Json candidate_json(const std::string& label, const char* group, const Point& p,
   return json;
 }
 
+std::string label_of(const std::string& key) {
+  std::string text = key.substr(key.rfind('.') + 1);
+  if (text == "scaleout_bytes_per_s") return "NIC bandwidth";
+  if (text == "scaleup_bytes_per_s") return "NVLink bandwidth";
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
 class Candidates {
  public:
   Candidates(WhatIf& what_if, const PageInput& input) : what_if_(what_if), input_(input) {}
@@ -173,8 +181,7 @@ class Candidates {
       for (const auto& item : entry["vary"].items()) {
         const std::string value = item.value().get<std::string>();
         assignments.push_back(item.key() + "=" + value);
-        label += (label.empty() ? "" : ", ") + item.key().substr(item.key().rfind('.') + 1) + " " +
-                 value;
+        label += (label.empty() ? "" : ", ") + label_of(item.key()) + " " + value;
       }
       const auto planned = entry.find("job");
       TRIFOLD_ASSIGN(job, planned != entry.end()
@@ -286,14 +293,6 @@ const char* unit_of(const std::string& key) {
   return key.find("sequence_length") != std::string::npos ? "tokens" : "";
 }
 
-std::string label_of(const std::string& key) {
-  std::string text = key.substr(key.rfind('.') + 1);
-  if (text == "scaleout_bytes_per_s") return "NIC bandwidth";
-  if (text == "scaleup_bytes_per_s") return "NVLink bandwidth";
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return text;
-}
-
 Result<Json> sweeps_json(WhatIf& what_if, const job::Job& job) {
   Json sweeps = Json::array();
   for (const Axis& axis : sweep_axes(job)) {
@@ -330,10 +329,11 @@ class Controls {
 
   Json take() {
     layout_choices();
-    techniques();
+    technique_choices();
     rate("cluster_overrides.scaleout_bytes_per_s", job_.cluster.scaleout_bandwidth.value());
     rate("cluster_overrides.scaleup_bytes_per_s", job_.cluster.scaleup_bandwidth.value());
     if (job_.model.is_moe()) skew();
+    technique_sets();
     return std::move(list_);
   }
 
@@ -365,7 +365,7 @@ class Controls {
     choice("training.sequence_length", "sequence length",
            {2048, 4096, 8192, 16384, 32768, 65536, 131072}, job_.training.sequence_length);
   }
-  void techniques() {
+  void technique_choices() {
     const job::Techniques& t = job_.techniques;
     Json precisions = Json::array();
     for (const auto& token : job::kPrecisions)
@@ -376,6 +376,9 @@ class Controls {
     if (job_.model.is_moe())
       choice("techniques.dispatcher", "dispatcher", words(job::kDispatchers),
              token_name(job::kDispatchers, t.dispatcher));
+  }
+  void technique_sets() {
+    const job::Techniques& t = job_.techniques;
     list_.push_back({{"key", "techniques.recompute"},
                      {"label", "recompute"},
                      {"kind", "set"},

@@ -27,7 +27,8 @@
 //                                                          // stage, stream, start; name, stream,
 //                                                          // category, work are indices into lists
 //                "work": ["forward", "backward", "wgrad", "merged"],
-//                "microbatches": 64, "microbatches_shown": 64,
+//                "microbatches": 64, "microbatches_shown": 64,   // the first and the last of them
+//                "omitted_s": [[from, to], ...],   // by stage, where the others ran; else empty
 //                "hidden_share": 0.8, "critical_path_s": {"compute": .., "ep": .., ...}},
 //   "memory": {"capacity_bytes": .., "stages": [as estimate.memory.stages],
 //              "curves": [{"stage": 0, "time_s": [..], "bytes": [..]}, ...],    // steps
@@ -88,8 +89,8 @@ struct PageInput {
   Json plans;           // trifold.plans/1, or null
   Json whatif;          // trifold.whatif/1, or null
   std::string data_dir;
-  // Of the timeline, about 40 bytes of JSON each; above it neighbours are merged, then
-  // micro-batches dropped.
+  // Of the timeline, about 7 bytes of the page each; above it neighbours are merged, then the
+  // middle micro-batches dropped.
   int most_slices = 10000;
 };
 

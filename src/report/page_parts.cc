@@ -73,6 +73,38 @@ std::vector<Slice> slices_of(const timeline::Simulator& simulator) {
   return slices;
 }
 
+// The first and the last micro-batches of a step: filling and draining. What lies between repeats.
+struct Ends {
+  std::int64_t microbatches, shown;
+  std::map<int, std::pair<sim::Picoseconds, sim::Picoseconds>> omitted = {};  // by stage
+
+  bool holds(const Slice& s) const {
+    return s.microbatch < (shown + 1) / 2 || s.microbatch >= microbatches - shown / 2;
+  }
+  void narrow(std::vector<Slice>& slices, std::size_t most) {
+    const double share = static_cast<double>(most) / static_cast<double>(slices.size());
+    shown = std::max<std::int64_t>(
+        1, std::min(shown - 1, static_cast<std::int64_t>(share * static_cast<double>(shown))));
+    for (const Slice& s : slices) {
+      if (holds(s)) continue;
+      auto& [from, to] = omitted.try_emplace(s.stage, s.start, s.end).first->second;
+      from = std::min(from, s.start), to = std::max(to, s.end);
+    }
+    slices.erase(
+        std::remove_if(slices.begin(), slices.end(), [this](const Slice& s) { return !holds(s); }),
+        slices.end());
+  }
+  Json omitted_json(int stages) const {
+    Json list = Json::array();
+    for (int stage = 0; stage < stages; ++stage) {
+      const auto it = omitted.find(stage);
+      if (it == omitted.end()) return Json::array();
+      list.push_back({sim::to_seconds(it->second.first), sim::to_seconds(it->second.second)});
+    }
+    return list;
+  }
+};
+
 Json columns(const std::vector<Slice>& slices, Json& names) {
   std::map<std::string, int> index;
   std::array<std::vector<std::int64_t>, 9> c;
@@ -137,8 +169,9 @@ Json parameters_node(const model::Model& model) {
   add(layers, "router", p.router);
   if (p.experts > 0) {
     Json experts = node("routed experts", p.experts);
-    experts["children"] = Json::array(
-        {node("active in a token", p.expert_active), node("waiting", p.experts - p.expert_active)});
+    experts["children"] =
+        Json::array({node("active for a token", p.expert_active),
+                     node("not active for a token", p.experts - p.expert_active)});
     layers.push_back(experts);
   }
   add(layers, "shared expert", p.shared);
@@ -219,13 +252,8 @@ Simulated simulated_json(const job::Job& whole, const layout::Pipeline& pipeline
   const bool merged = total > most;
   if (slices.size() > most) slices = joined(slices, false);
   if (slices.size() > most) slices = joined(slices, true);
-  std::int64_t shown = job.microbatches();
-  while (slices.size() > most && shown > 1) {
-    shown = std::max<std::int64_t>(1, shown / 2);
-    slices.erase(std::remove_if(slices.begin(), slices.end(),
-                                [&](const Slice& s) { return s.microbatch >= shown; }),
-                 slices.end());
-  }
+  Ends ends{job.microbatches(), job.microbatches()};
+  while (slices.size() > most && ends.shown > 1) ends.narrow(slices, most);
   Json names = Json::array(), path = Json::object();
   Json rows = columns(slices, names);
   for (std::size_t i = 0; i < schedule::kCategories; ++i)
@@ -239,7 +267,8 @@ Simulated simulated_json(const job::Job& whole, const layout::Pipeline& pipeline
                    {"names", names},
                    {"work", kWorks},
                    {"microbatches", whole.microbatches()},
-                   {"microbatches_shown", shown},
+                   {"microbatches_shown", ends.shown},
+                   {"omitted_s", ends.omitted_json(pipeline.pp)},
                    {"total_slices", total},
                    {"merged", merged},
                    {"slices", std::move(rows)},

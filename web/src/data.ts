@@ -4,6 +4,14 @@
 import { unpack } from './packed';
 
 export type Status = 'fits' | 'out_of_memory' | 'not_launchable' | 'illegal';
+
+export const statusText: Record<Status, string> = {
+  fits: 'fits',
+  out_of_memory: 'out of memory',
+  not_launchable: 'not launchable',
+  illegal: 'illegal',
+};
+
 export type Comm = 'ep' | 'tp' | 'cp' | 'pp' | 'dp';
 export const comms: Comm[] = ['ep', 'tp', 'cp', 'pp', 'dp'];
 export type Numbers = Record<string, number>;
@@ -90,6 +98,7 @@ export interface Timeline {
   merged: boolean;
   microbatches?: number;
   microbatches_shown?: number;
+  omitted_s?: [number, number][]; // by stage
   slices: Slices;
   hidden_share: number | null;
   critical_path_s: Numbers;

@@ -4,7 +4,7 @@ import { render } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import 'uplot/dist/uPlot.min.css';
 import './style.css';
-import { readPage, type Candidate, type Page, type Sweep, type WhatIfPoint } from './data';
+import { readPage, statusText, type Candidate, type Page, type Sweep, type WhatIfPoint } from './data';
 import { count, fixed, gib, percent, seconds } from './format';
 import { toSweepPoint, WhatIf } from './live/whatif';
 import { Patterns } from './parts/figure';
@@ -12,7 +12,7 @@ import { useScheme, type Theme } from './parts/size';
 import { Staged } from './parts/staged';
 import { DataTable } from './parts/table';
 import { TipLayer } from './parts/tip';
-import { Candidates, Scatter, statusText } from './views/candidates';
+import { Candidates, Scatter } from './views/candidates';
 import { Curves } from './views/curves';
 import { Heatmap } from './views/heatmap';
 import { Icicle, treesOf } from './views/icicle';
@@ -23,11 +23,13 @@ import { RankMap } from './views/ranks';
 import { TimelineView } from './views/timeline';
 import { Walls } from './views/walls';
 
+const interval = (value: number) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
+
 function Header({ page, theme, onTheme }: { page: Page; theme: Theme; onTheme: (t: Theme) => void }) {
   const e = page.estimate;
   const numbers: [string, string][] = [
     ['step time', seconds(e.step_time_s.value)],
-    ['80 % interval', `${fixed(e.step_time_s.low, 2)}–${fixed(e.step_time_s.high, 2)} s`],
+    ['80 % interval, s', `${interval(e.step_time_s.low)}–${interval(e.step_time_s.high)}`],
     ['tokens/s/GPU', count(e.tokens_per_s_per_gpu)],
     ['TFLOP/s/GPU', fixed(e.tflops_per_gpu, 0)],
     ['MFU', percent(e.mfu)],

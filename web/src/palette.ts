@@ -25,8 +25,8 @@ export const partColour: Record<string, string> = {
   pp: '#cc79a7',
   dp: '#009e73',
   bubble: '#9a9a9a',
-  host: '#5a4632',
-  optimizer: '#3d2b7d',
+  host: '#8a6a4f',
+  optimizer: '#7b68c8',
   copy: '#7a8b00',
 };
 
@@ -54,7 +54,10 @@ export const workColour: Record<string, string> = {
   merged: '#8a63a8',
 };
 
-const dark = new Set(['#0072b2', '#d55e00', '#5a4632', '#3d2b7d', '#009e73', '#8a63a8', '#7a8b00']);
+// Where slices are coloured by pass, communication keeps clear of the passes' colours.
+export const besideWork: Record<string, string> = { ...partColour, tp: '#7a8b00', cp: '#f0e442', dp: '#56b4e9' };
+
+const dark = new Set(['#0072b2', '#d55e00', '#8a6a4f', '#7b68c8', '#009e73', '#8a63a8', '#7a8b00']);
 export function inkOn(colour: string): string {
   return dark.has(colour) ? '#ffffff' : '#111111';
 }

@@ -2,10 +2,9 @@
 // Live what-if: every change is priced by the C++ core in the worker; this file only shows what it answers.
 
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { Control, Estimate, Page, Sweep, SweepPoint } from '../data';
+import { statusText, type Control, type Estimate, type Page, type Sweep, type SweepPoint } from '../data';
 import { count, fixed, gib, missing, percent, seconds } from '../format';
 import { DataTable } from '../parts/table';
-import { statusText } from '../views/candidates';
 import { valueText } from '../views/curves';
 import { StageBars } from '../views/memory';
 import { WallBars, type Bar } from '../views/walls';
@@ -131,7 +130,7 @@ function Controls({ controls, settings, onSet }: { controls: Control[]; settings
 function Outcome({ page, point, milliseconds }: { page: Page; point: Point; milliseconds: number }) {
   const base = page.estimate;
   const now = point.estimate;
-  const bars = [barOf('as planned', '', base), ...(now ? [barOf('with changes', point.layout, now)] : [])];
+  const bars = [barOf('as planned', '', base), ...(now ? [barOf('with changes', point.layout.replace(/ \(.*$/, ''), now)] : [])];
   return (
     <div>
       <p role="status" class={`verdict ${point.status}`} data-status={point.status}>

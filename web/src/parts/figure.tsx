@@ -11,7 +11,7 @@ interface Props<Row> {
   note?: ComponentChildren;
   children: ComponentChildren;
   columns: Column<Row>[];
-  rows: Row[];
+  rows: Row[] | (() => Row[]); // a function where they cost something and the table is mostly shut
 }
 
 export function Figure<Row>({ id, title, note, children, columns, rows }: Props<Row>) {
@@ -25,7 +25,7 @@ export function Figure<Row>({ id, title, note, children, columns, rows }: Props<
       {children}
       <details onToggle={(e) => setOpen(e.currentTarget.open)}>
         <summary>{title} as a table</summary>
-        {open && <DataTable caption={title} columns={columns} rows={rows} />}
+        {open && <DataTable caption={title} columns={columns} rows={typeof rows === 'function' ? rows() : rows} />}
       </details>
     </figure>
   );

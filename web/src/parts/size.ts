@@ -17,6 +17,22 @@ export function useWidth(initial = 900) {
   return { ref, width };
 }
 
+// True while the page is laid out for paper.
+export function usePrinting(): boolean {
+  const [printing, setPrinting] = useState(false);
+  useEffect(() => {
+    const begin = () => setPrinting(true);
+    const end = () => setPrinting(false);
+    addEventListener('beforeprint', begin);
+    addEventListener('afterprint', end);
+    return () => {
+      removeEventListener('beforeprint', begin);
+      removeEventListener('afterprint', end);
+    };
+  }, []);
+  return printing;
+}
+
 export type Theme = 'auto' | 'light' | 'dark';
 
 // "light" or "dark" as it stands now, for canvases that cannot read CSS.

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every candidate in a table, in Megatron-Bridge's column order, and step time against headroom.
 
-import { scaleLinear } from 'd3-scale';
-import type { Candidate, Status } from '../data';
+import { scaleLinear, scaleLog } from 'd3-scale';
+import { statusText, type Candidate, type Status } from '../data';
 import { count, fixed, gib, missing, percent, seconds } from '../format';
 import { Figure } from '../parts/figure';
 import { useWidth } from '../parts/size';
 import { DataTable, type Column } from '../parts/table';
 import { tipHandlers, useTip } from '../parts/tip';
 
-export const statusText: Record<Status, string> = {
-  fits: 'fits',
-  out_of_memory: 'out of memory',
-  not_launchable: 'not launchable',
-  illegal: 'illegal',
-};
 const statusColour: Record<Status, string> = {
   fits: '#0072b2',
   not_launchable: '#e69f00',
@@ -103,25 +97,29 @@ export function Scatter({ candidates, chosen, onChoose }: Props) {
   const placed = candidates.filter((c) => c.step_time_s && c.headroom_bytes != null);
   const head = (c: Candidate) => c.headroom_bytes! / 2 ** 30;
   const x = scaleLinear(extent(placed.map(head).concat(0)), [56, width - 16]).nice();
-  const y = scaleLinear(extent(placed.map((c) => c.step_time_s!.value)), [height - 40, 12]).nice();
+  const times = placed.map((c) => c.step_time_s!.value);
+  const wide = Math.max(...times) > 3 * Math.min(...times); // one that is far off would flatten the others
+  const y = wide
+    ? scaleLog([Math.min(...times) * 0.95, Math.max(...times) * 1.05], [height - 40, 12])
+    : scaleLinear(extent(times), [height - 40, 12]).nice();
   const unplaced = candidates.filter((c) => !c.step_time_s);
   return (
     <Figure
       id="scatter"
       title="Step time against headroom"
-      note="Right of the line fits in memory. ● fits, ◆ Megatron refuses it, ✕ out of memory. Lower right is better."
+      note={`Right of the line fits in memory${wide ? '; time on a logarithmic scale' : ''}. ● fits, ◆ Megatron refuses it, ✕ out of memory. Lower right is better.`}
       rows={candidates}
       columns={columns.filter((c) => ['Candidate', 'Group', 'Step s', 'Headroom GiB', 'Status', 'Reason'].includes(c.title))}
     >
       <div ref={ref}>
-        <svg width={width} height={height} role="group" aria-label="Scatter of candidates">
+        <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label="Scatter of candidates">
           {x.ticks(8).map((t) => (
             <g class="axis">
               <line x1={x(t)} x2={x(t)} y1={12} y2={height - 40} />
               <text x={x(t)} y={height - 24} text-anchor="middle">{t}</text>
             </g>
           ))}
-          {y.ticks(6).map((t) => (
+          {y.ticks(6).filter((t, i, all) => !wide || y(all[i - 1] ?? Infinity) - y(t) > 14 || i === 0).map((t) => (
             <g class="axis">
               <line x1={56} x2={width - 16} y1={y(t)} y2={y(t)} />
               <text x={50} y={y(t) + 4} text-anchor="end">{t} s</text>

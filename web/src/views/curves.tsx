@@ -3,12 +3,11 @@
 
 import { scaleLinear, scalePoint } from 'd3-scale';
 import { useState } from 'preact/hooks';
-import type { Sweep, SweepPoint } from '../data';
+import { statusText, type Sweep, type SweepPoint } from '../data';
 import { bytes, fixed, gib, missing, percent, seconds } from '../format';
 import { Figure, Legend } from '../parts/figure';
 import { useWidth } from '../parts/size';
 import { tipHandlers, useTip } from '../parts/tip';
-import { statusText } from './candidates';
 
 interface Line {
   name: string;
@@ -71,9 +70,13 @@ function path(points: [number, number | null][]): string {
   return out;
 }
 
+// A dense model has no all-to-all.
+const alive = (sweep: Sweep, line: Line) => sweep.points.some((p) => line.value(p));
+
 function PanelChart({ sweep, panel, width }: { sweep: Sweep; panel: Panel; width: number }) {
   const show = useTip();
   const height = 220;
+  const lines = panel.lines.filter((l) => alive(sweep, l));
   const text = (p: SweepPoint) => valueText(sweep, p.value);
   const x = scalePoint(sweep.points.map(text), [52, width - 24]).padding(0.3);
   const at = (p: SweepPoint) => x(text(p)) ?? 0;
@@ -83,7 +86,7 @@ function PanelChart({ sweep, panel, width }: { sweep: Sweep; panel: Panel; width
   const y = scaleLinear([Math.min(...all), Math.max(...all, 1e-9)], [height - 30, 10]).nice();
   const banded = sweep.points.filter((p) => p.low_s != null && p.high_s != null);
   return (
-    <svg width={width} height={height} role="group" aria-label={`${panel.title} by ${sweep.label}; the numbers are in the table`}>
+    <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={`${panel.title} by ${sweep.label}; the numbers are in the table`}>
       {y.ticks(5).map((t) => (
         <g class="axis">
           <line x1={52} x2={width - 12} y1={y(t)} y2={y(t)} />
@@ -97,7 +100,7 @@ function PanelChart({ sweep, panel, width }: { sweep: Sweep; panel: Panel; width
           d={`${path(banded.map((p) => [at(p), y(p.high_s!)]))}${path([...banded].reverse().map((p) => [at(p), y(p.low_s!)])).replace('M', 'L')}Z`}
         />
       )}
-      {panel.lines.map((line) => (
+      {lines.map((line) => (
         <path
           class="line"
           stroke={line.colour}
@@ -118,7 +121,7 @@ function PanelChart({ sweep, panel, width }: { sweep: Sweep; panel: Panel; width
           )}
         >
           <rect x={at(p) - 12} y={8} width={24} height={height - 38} fill="transparent" />
-          {panel.lines.map((l) =>
+          {lines.map((l) =>
             l.value(p) == null ? null : (
               <circle cx={at(p)} cy={y(l.value(p)!)} r={3.5} fill={p.status === 'fits' ? l.colour : 'var(--paper)'} stroke={l.colour} stroke-width={2} />
             ),
@@ -167,7 +170,7 @@ export function Curves({ sweeps, note }: { sweeps: Sweep[]; note?: string }) {
           </button>
         ))}
       </div>
-      <Legend items={panels[1]!.lines.map((l) => ({ name: l.name, colour: l.colour }))} />
+      <Legend items={panels[1]!.lines.filter((l) => alive(sweep, l)).map((l) => ({ name: l.name, colour: l.colour }))} />
       <div ref={ref} class="panels" style={{ gridTemplateColumns: `repeat(${columns}, 1fr)` }}>
         {panels.map((panel) => (
           <div>

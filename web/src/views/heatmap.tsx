@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // EP against PP: a real table whose cells are coloured, so that it is its own text alternative.
 
-import type { HeatCell, Heatmap as Data } from '../data';
+import { statusText, type HeatCell, type Heatmap as Data } from '../data';
 import { gib, seconds, words } from '../format';
 import { scaleColour, scaleInk } from '../palette';
 import { tipHandlers, useTip } from '../parts/tip';
-import { statusText } from './candidates';
 
 const symbol = { fits: '', not_launchable: '◆', out_of_memory: '✕', illegal: '–' };
 const nameOf = (key: string) => words(key.replace(/^.*\./, '')).toUpperCase();
@@ -35,7 +34,7 @@ export function Heatmap({ data }: { data: Data }) {
   const good = data.cells.filter((c) => c.step_time_s != null && c.status !== 'out_of_memory' && c.status !== 'illegal');
   const times = good.map((c) => c.step_time_s!);
   const low = Math.min(...times);
-  const high = Math.max(...times);
+  const high = Math.max(1.5 * low, ...times); // near ties look alike
   const refused = data.cells.filter((c) => c.reason);
   return (
     <figure id="heatmap" aria-labelledby="heatmap-title">

@@ -73,7 +73,7 @@ export function Icicle({ id, tree, measure }: { id: string; tree: Node; measure:
       ]}
     >
       <div ref={ref}>
-        <svg width={width} height={(root.height + 1) * rowHeight} role="group" aria-label={`Icicle of ${tree.name}`}>
+        <svg width={width} height={(root.height + 1) * rowHeight} viewBox={`0 0 ${width} ${(root.height + 1) * rowHeight}`} role="group" aria-label={`Icicle of ${tree.name}`}>
           {inside.map((n) => {
             const left = Math.max(0, (n.x0 - at.x0) * scale);
             const wide = Math.min(width, (n.x1 - at.x0) * scale) - left;

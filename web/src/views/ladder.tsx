@@ -2,14 +2,13 @@
 // The order of attack from a naive baseline to the plan, the next steps, and what the answer hangs on.
 
 import { scaleLinear } from 'd3-scale';
-import type { Ladder, Risk, SensitivityBar } from '../data';
+import { statusText, type Ladder, type Risk, type SensitivityBar } from '../data';
 import { fixed, gib, percent, seconds } from '../format';
 import { partColour } from '../palette';
 import { Figure, Legend } from '../parts/figure';
 import { useWidth } from '../parts/size';
 import { DataTable } from '../parts/table';
 import { tipHandlers, useTip } from '../parts/tip';
-import { statusText } from './candidates';
 
 const walls: [string, string][] = [
   ['compute', partColour.compute!],
@@ -21,6 +20,9 @@ const walls: [string, string][] = [
 ];
 const clip = (text: string, width: number) => (text.length > width / 6 ? `${text.slice(0, Math.floor(width / 6) - 1)}…` : text);
 const signed = (share: number) => `${share > 0 ? '+' : ''}${(100 * share).toFixed(1)} %`;
+const signedGib = (bytes: number | null | undefined) => `${(bytes ?? 0) > 0 ? '+' : ''}${gib(bytes)} GiB`;
+const signedPercent = (share: number) => `${share > 0 ? '+' : ''}${+(100 * share).toFixed(2)} %`;
+const mostChange = 0.6; // of the step time; one bar beyond it would flatten all others
 
 export function LadderView({ ladder }: { ladder: Ladder }) {
   const { ref, width } = useWidth();
@@ -48,7 +50,7 @@ export function LadderView({ ladder }: { ladder: Ladder }) {
     >
       <Legend items={walls.map(([name, colour]) => ({ name, colour }))} />
       <div ref={ref}>
-        <svg width={width} height={ladder.steps.length * 30 + 4} role="img" aria-label="Step time after each step of the ladder; the numbers are in the table">
+        <svg width={width} height={ladder.steps.length * 30 + 4} viewBox={`0 0 ${width} ${ladder.steps.length * 30 + 4}`} role="img" aria-label="Step time after each step of the ladder; the numbers are in the table">
           {ladder.steps.map((s, i) => {
             let from = 0;
             return (
@@ -115,16 +117,23 @@ export function Tornado({ bars, base }: { bars: SensitivityBar[]; base: number }
   const techniques = all.filter((b) => b.bar.kind === 'technique').slice(0, 18);
   const label = Math.min(260, width * 0.36);
   const draw = (list: TornadoBar[], title: string) => {
-    const most = Math.max(...list.flatMap((b) => [Math.abs(b.low), Math.abs(b.high)]), 1e-6);
-    const x = scaleLinear([-most, most], [label + 10, width - 150]);
+    const most = Math.min(mostChange, Math.max(...list.flatMap((b) => [Math.abs(b.low), Math.abs(b.high)]), 1e-6));
+    const x = scaleLinear([-most, most], [label + 10, width - 160]).clamp(true);
+    const foot = list.length * 22;
     return (
-      <svg width={width} height={list.length * 22 + 8} role="img" aria-label={`${title}; the numbers are in the table`}>
+      <svg width={width} height={foot + 22} viewBox={`0 0 ${width} ${foot + 22}`} role="img" aria-label={`${title}; the numbers are in the table`}>
+        {x.ticks(8).map((t) => (
+          <g class="axis">
+            <line x1={x(t)} x2={x(t)} y1={0} y2={foot} />
+            <text x={x(t)} y={foot + 15} text-anchor="middle">{signedPercent(t)}</text>
+          </g>
+        ))}
         <line class="limit" x1={x(0)} x2={x(0)} y1={0} y2={list.length * 22} />
         {list.map((b, i) => {
           const say =
             b.bar.kind === 'rate'
               ? [`10 % less: step ${signed(b.low)}`, `10 % more: step ${signed(b.high)}`]
-              : [`step ${signed(b.high)}`, `headroom ${gib(b.bar.headroom_change_bytes)} GiB`, ...(b.bar.reason ? [b.bar.reason] : [])];
+              : [`step ${signed(b.high)}`, `headroom ${signedGib(b.bar.headroom_change_bytes)}`, ...(b.bar.reason ? [b.bar.reason] : [])];
           return (
             <g {...tipHandlers(show, b.name, ...say)}>
               <text x={label} y={i * 22 + 15} text-anchor="end">{clip(b.name, label)}</text>
@@ -138,8 +147,9 @@ export function Tornado({ bars, base }: { bars: SensitivityBar[]; base: number }
                   fill-opacity={b.bar.kind === 'rate' && side === 1 ? 0.65 : 1}
                 />
               ))}
-              <text x={width - 146} y={i * 22 + 15}>
-                {b.bar.kind === 'rate' ? `elasticity ${fixed(b.bar.elasticity, 3)}` : `${signed(b.high)}, ${gib(b.bar.headroom_change_bytes)} GiB`}
+              {Math.max(b.low, b.high) > most && <path class="cut" d={`M${x(most) - 14} ${i * 22 + 2}l6 19m4 -19l6 19`} />}
+              <text x={width - 152} y={i * 22 + 15}>
+                {b.bar.kind === 'rate' ? `elasticity ${fixed(b.bar.elasticity, 3)}` : `${signed(b.high)}, ${signedGib(b.bar.headroom_change_bytes)}`}
               </text>
             </g>
           );
@@ -151,7 +161,7 @@ export function Tornado({ bars, base }: { bars: SensitivityBar[]; base: number }
     <Figure
       id="tornado"
       title="What the answer hangs on"
-      note="Hardware rates 10 % down and up, and one technique switched at a time. Orange slows the step, blue speeds it up."
+      note="Hardware rates 10 % down and up, and one technique switched at a time (with what that does to the headroom): change of the step time. Orange slows the step, blue speeds it up; a cut bar runs beyond the scale."
       rows={bars}
       columns={[
         { title: 'Change', value: (b) => b.name },

@@ -26,11 +26,11 @@ export function StageBars({ stages, capacity }: { stages: StageMemory[]; capacit
   return (
     <div ref={ref}>
       <Legend items={memoryParts.map((p) => ({ name: memoryNames[p]!, colour: memoryColour[p]! }))} />
-      <svg width={width} height={height} role="img" aria-label="Peak memory by stage against capacity; the numbers are in the table">
+      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label="Peak memory by stage against capacity; the numbers are in the table">
         {x.ticks(8).map((t) => (
           <g class="axis">
             <line x1={x(t)} x2={x(t)} y1={0} y2={height - 22} />
-            <text x={x(t)} y={height - 8} text-anchor="middle">{t}</text>
+            <text x={x(t)} y={height - 8} text-anchor="middle">{t} GiB</text>
           </g>
         ))}
         {stages.map((s, i) => {
@@ -222,7 +222,7 @@ function Terms({ terms }: { terms: Term[] }) {
       ]}
     >
       <div ref={ref}>
-        <svg width={width} height={shown.length * 20} role="img" aria-label="Largest memory terms; the numbers are in the table">
+        <svg width={width} height={shown.length * 20} viewBox={`0 0 ${width} ${shown.length * 20}`} role="img" aria-label="Largest memory terms; the numbers are in the table">
           {shown.map((t, i) => (
             <g {...tipHandlers(show, `${t.part}: ${t.name}`, bytes(t.bytes), t.formula, t.divisor)}>
               <text x={label - 6} y={i * 20 + 14} text-anchor="end">{clip(`${t.part}: ${t.name}`, label / 6.3)}</text>

@@ -55,7 +55,7 @@ export function Provenance({ page }: { page: Page }) {
       <Basis shares={page.confidence.basis_share} />
       <DataTable
         caption="Provenance"
-        rows={flat(page.provenance)}
+        rows={flat(page.provenance).filter(([, value]) => value !== '')}
         columns={[
           { title: 'What', value: (r) => r[0] },
           { title: 'Value', value: (r) => r[1] },

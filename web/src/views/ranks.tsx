@@ -93,6 +93,7 @@ export function RankMap({ ranks }: { ranks: Ranks }) {
         <svg
           width={width}
           height={Math.ceil(nodes / across) * (nodeHeight + 6)}
+          viewBox={`0 0 ${width} ${Math.ceil(nodes / across) * (nodeHeight + 6)}`}
           tabIndex={0}
           role="application"
           aria-label={`Rank map; arrows move between ranks. ${say(rank)}`}

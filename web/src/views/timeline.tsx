@@ -4,9 +4,9 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Timeline } from '../data';
 import { count, percent, seconds } from '../format';
-import { partColour, workColour } from '../palette';
+import { besideWork, inkOn, partColour, workColour } from '../palette';
 import { Figure, Legend } from '../parts/figure';
-import { useWidth } from '../parts/size';
+import { usePrinting, useWidth } from '../parts/size';
 import { useTip } from '../parts/tip';
 import { abgr, buildRows, clamped, firstAfter, paintRow, sliceAt, zoomed, type Row, type View } from './gantt';
 
@@ -42,7 +42,7 @@ function colourOf(timeline: Timeline, i: number, colouring: Colouring): string {
   const category = timeline.categories[timeline.slices.category[i]!] ?? '';
   const work = timeline.work[timeline.slices.work[i]!] ?? '';
   if (colouring === 'work' && (category === 'compute' || category === 'recompute') && workColour[work]) return workColour[work]!;
-  return partColour[category] ?? '#777777';
+  return (colouring === 'work' ? besideWork : partColour)[category] ?? '#777777';
 }
 
 function describe(timeline: Timeline, row: Row, at: number): string[] {
@@ -71,6 +71,7 @@ interface Painter {
   timeline: Timeline;
   placed: Placed[];
   colours: Uint32Array;
+  colouring: Colouring;
   chosen: { row: number; at: number } | null;
 }
 
@@ -79,7 +80,7 @@ function paint(canvas: HTMLCanvasElement, p: Painter, view: View, scroll: number
   const context = canvas.getContext('2d', { alpha: false });
   if (!context) return;
   const style = getComputedStyle(canvas);
-  const [paper, ink, line] = [style.getPropertyValue('--paper'), style.getPropertyValue('--ink'), style.getPropertyValue('--line')];
+  const [paper, ink, line, panel] = ['--paper', '--ink', '--line', '--panel'].map((name) => style.getPropertyValue(name)) as [string, string, string, string];
   const width = canvas.width - Math.round(labelWidth * ratio);
   const left = canvas.width - width;
   context.setTransform(1, 0, 0, 1, 0, 0);
@@ -95,11 +96,24 @@ function paint(canvas: HTMLCanvasElement, p: Painter, view: View, scroll: number
     const height = Math.round(place.height * ratio);
     if (top < ruler || top + height > canvas.height) continue;
     seen.push(place);
+    const left = p.timeline.omitted_s?.[place.row.stage];
+    if (left && place.row.stream === 0) fillBand(pixels, width, view, left, top, height, abgr(panel));
     paintRow({ pixels, width, height: canvas.height }, place.row, p.colours, view, top, height);
   }
   context.putImageData(image, left, 0);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   words(context, p, seen, view, scroll, width / ratio, ink, line);
+}
+
+function fillBand(pixels: Uint32Array, width: number, view: View, span: [number, number], top: number, height: number, colour: number): void {
+  const column = (t: number) => Math.max(0, Math.min(width, Math.round(((t - view.from) / (view.to - view.from)) * width)));
+  for (let y = top; y < top + height; ++y) pixels.fill(colour, y * width + column(span[0]), y * width + column(span[1]));
+}
+
+// Where the middle micro-batches ran, once they are not in the file.
+function omission(timeline: Timeline): string {
+  const left = (timeline.microbatches ?? 0) - (timeline.microbatches_shown ?? 0);
+  return `${count(left)} micro-batches between, not drawn`;
 }
 
 function words(
@@ -127,8 +141,12 @@ function words(
     const y = top - scroll + rulerHeight + height / 2;
     context.fillStyle = ink;
     context.fillText(row.stream === 0 ? `stage ${row.stage}` : (p.timeline.streams[row.stream] ?? ''), row.stream === 0 ? 6 : 22, y);
-    if (row.stream !== 0 || scale * (view.to - view.from) < 1) continue;
-    context.fillStyle = '#fff';
+    if (row.stream !== 0) continue;
+    const left = p.timeline.omitted_s?.[row.stage];
+    if (left) {
+      const [from, to] = left.map((t) => Math.max(0, Math.min(width, (t - view.from) * scale))) as [number, number];
+      if (to - from > 260) context.fillText(omission(p.timeline), labelWidth + (from + to) / 2 - 80, y);
+    }
     for (let i = firstAfter(row, view.from); i < row.start.length && row.start[i]! < view.to; ++i) {
       const from = Math.max(labelWidth, labelWidth + (row.start[i]! - view.from) * scale);
       const wide = Math.min(labelWidth + width, labelWidth + (row.end[i]! - view.from) * scale) - from;
@@ -141,6 +159,7 @@ function words(
       context.beginPath();
       context.rect(from, y - height / 2, wide - 2, height);
       context.clip();
+      context.fillStyle = inkOn(colourOf(p.timeline, slice, p.colouring));
       context.fillText(text, from + 3, y);
       context.restore();
     }
@@ -157,6 +176,19 @@ function outline(context: CanvasRenderingContext2D, p: Painter, view: View, scro
   context.strokeStyle = ink;
   context.lineWidth = 2;
   context.strokeRect(Math.max(labelWidth, x), place.top - scroll + rulerHeight - 1, Math.max(3, wide), place.height + 2);
+}
+
+function legendOf(timeline: Timeline, colouring: Colouring): { name: string; colour: string }[] {
+  const used = new Set(timeline.slices.category);
+  const usedWork = new Set(timeline.slices.work);
+  return [
+    ...(colouring === 'work'
+      ? timeline.work.filter((_, i) => usedWork.has(i)).map((w) => ({ name: w, colour: workColour[w] ?? '#777777' }))
+      : []),
+    ...timeline.categories
+      .filter((c, i) => used.has(i) && (colouring === 'category' || (c !== 'compute' && c !== 'recompute')))
+      .map((c) => ({ name: c, colour: (colouring === 'work' ? besideWork : partColour)[c] ?? '#777777' })),
+  ];
 }
 
 interface Slice {
@@ -189,15 +221,16 @@ export function TimelineView({ timeline, scheme }: { timeline: Timeline; scheme:
     () => Uint32Array.from(timeline.slices.start_ns, (_, i) => abgr(colourOf(timeline, i, colouring))),
     [timeline, colouring],
   );
-  const height = Math.min(mostHeight, full + rulerHeight);
+  const printing = usePrinting();
+  const height = printing ? full + rulerHeight : Math.min(mostHeight, full + rulerHeight);
   const live = useRef({ view, frames: 0 });
   live.current.view = view;
 
   const draw = useCallback(() => {
     if (!canvas.current || !scroller.current) return;
-    paint(canvas.current, { timeline, placed, colours, chosen }, live.current.view, scroller.current.scrollTop, devicePixelRatio || 1);
+    paint(canvas.current, { timeline, placed, colours, colouring, chosen }, live.current.view, scroller.current.scrollTop, devicePixelRatio || 1);
     canvas.current.dataset.frames = String(++live.current.frames);
-  }, [timeline, placed, colours, chosen, scheme]);
+  }, [timeline, placed, colours, colouring, chosen, scheme]);
 
   useLayoutEffect(() => {
     if (!canvas.current) return;
@@ -205,10 +238,18 @@ export function TimelineView({ timeline, scheme }: { timeline: Timeline; scheme:
     canvas.current.width = Math.round(width * ratio);
     canvas.current.height = Math.round(height * ratio);
   }, [width, height]);
+  // A frame that is under way draws the newest state; cancelling it would starve a picture that changes every frame.
+  const pending = useRef(0);
+  const newest = useRef(draw);
+  newest.current = draw;
   useLayoutEffect(() => {
-    const frame = requestAnimationFrame(draw);
-    return () => cancelAnimationFrame(frame);
+    if (printing) newest.current(); // no frame comes before the paper
+    pending.current ||= requestAnimationFrame(() => {
+      pending.current = 0;
+      newest.current();
+    });
   }, [draw, view, width, height]);
+  useEffect(() => () => cancelAnimationFrame(pending.current), []);
 
   const timeAt = (x: number) => view.from + ((x - labelWidth) / (width - labelWidth)) * (view.to - view.from);
   const find = (e: MouseEvent) => {
@@ -302,17 +343,7 @@ export function TimelineView({ timeline, scheme }: { timeline: Timeline; scheme:
     act();
   };
 
-  const used = new Set(timeline.slices.category);
-  const usedWork = new Set(timeline.slices.work);
-  const legend = [
-    ...(colouring === 'work'
-      ? timeline.work.filter((_, i) => usedWork.has(i)).map((w) => ({ name: w, colour: workColour[w] ?? '#777777' }))
-      : []),
-    ...timeline.categories
-      .filter((c, i) => used.has(i) && (colouring === 'category' || (c !== 'compute' && c !== 'recompute')))
-      .map((c) => ({ name: c, colour: partColour[c] ?? '#777777' })),
-  ];
-  const tableRows = useMemo(() => visibleSlices(placed, view, 2000), [placed, view]);
+  const legend = useMemo(() => legendOf(timeline, colouring), [timeline, colouring]);
   return (
     <Figure
       id="timeline"
@@ -322,14 +353,14 @@ export function TimelineView({ timeline, scheme }: { timeline: Timeline; scheme:
           Simulated, {count(timeline.slices.start_ns.length)} slices
           {timeline.merged ? ` of ${count(timeline.total_slices)} operators, neighbours joined` : ''}
           {timeline.microbatches_shown != null && timeline.microbatches_shown < (timeline.microbatches ?? 0)
-            ? `, ${count(timeline.microbatches_shown)} of ${count(timeline.microbatches)} micro-batches`
+            ? `, the first and last ${count(timeline.microbatches_shown)} of ${count(timeline.microbatches)} micro-batches (trifold simulate --trace writes them all)`
             : ''}
           ; {percent(timeline.hidden_share)} of
           communication is hidden. Drag to pan; scroll to zoom once it has the focus (or with Ctrl); keys: arrows, + −, 0, and
           , . to step through slices.
         </>
       }
-      rows={tableRows}
+      rows={() => visibleSlices(placed, view, 2000)}
       columns={[
         { title: 'Operator', value: (r) => timeline.names[timeline.slices.name[r.row.index[r.at]!]!] },
         { title: 'Stage', value: (r) => r.row.stage },
