@@ -45,6 +45,13 @@ struct Checker {
   }
 };
 
+bool has_windows(const model::Model& m) {
+  if (m.attention.window == 0) return false;
+  for (const model::LayerKind& layer : m.layers)
+    if (layer.windowed) return true;
+  return false;
+}
+
 // Every later number rests on these, so a broken size ends the check: true.
 bool sizes(Checker& c) {
   const Job& j = c.job;
@@ -86,7 +93,7 @@ bool arguments(Checker& c) {
          c.stop_if(t.has(Overlap::param_gather) && !(sharded && t.has(Overlap::grad_reduce)),
                    R::ddp_01) ||
          c.stop_if(t.has(Overlap::param_gather_with_optimizer) &&
-                       !(o.distributed && t.has(Overlap::param_gather) && l.vpp > 1),
+                       !(o.distributed && t.has(Overlap::param_gather) && l.vpp > 1 && !l.fsdp),
                    R::ddp_02) ||
          c.stop_if(t.has(Recompute::full) && t.recompute.bits() != EnumSet{Recompute::full}.bits(),
                    R::rec_02) ||
@@ -96,8 +103,10 @@ bool arguments(Checker& c) {
          c.stop_if(t.offload.optimizer == OptimizerOffload::cpu_adam && o.fp8_param_gather &&
                        j.training.precision != Precision::fp8_delayed,
                    R::off_08) ||
-         c.stop_if(t.has(GraphScope::full_iteration) &&
-                       t.cuda_graph.bits() != EnumSet{GraphScope::full_iteration}.bits(),
+         c.stop_if((t.has(GraphScope::full_iteration) &&
+                    t.cuda_graph.bits() != EnumSet{GraphScope::full_iteration}.bits()) ||
+                       (t.has(GraphScope::layer) &&
+                        t.cuda_graph.bits() != EnumSet{GraphScope::layer}.bits()),
                    R::cg_02) ||
          c.stop_if(l.fsdp && o.name == OptimizerName::muon, R::fsdp_04);
 }
@@ -122,25 +131,30 @@ bool model_rules(Checker& c) {
          c.stop_if(m.shared_ffn > 0 && j.model.linear_bias, R::ep_04);
 }
 
+bool offloads_experts(const Offload& offload) {
+  using M = OffloadModule;
+  const EnumSet<M>& off = offload.activation_modules;
+  return off.contains(M::expert_fc1) || off.contains(M::moe_act) ||
+         off.contains(M::fused_group_mlp);
+}
+
 bool moe_rules(Checker& c) {
   const Job& j = c.job;
   const Techniques& t = j.techniques;
   if (!j.model.is_moe()) return false;
-  using M = OffloadModule;
-  const EnumSet<M>& off = t.offload.activation_modules;
-  const bool inside =
-      off.contains(M::expert_fc1) || off.contains(M::moe_act) || off.contains(M::fused_group_mlp);
+  const bool inside = offloads_experts(t.offload);
+  // Dropless MoE in a graph of the whole iteration is sized by a capacity a rank, as a stash is.
+  const bool sized =
+      t.paged_stash || (t.cuda_graph.bits() == EnumSet{GraphScope::full_iteration}.bits() &&
+                        !t.routing.pad_to_capacity && t.dispatcher == Dispatcher::hybridep);
   const bool hybrid = t.dispatcher == Dispatcher::hybridep;
   return c.stop_if(t.routing.pad_to_capacity && t.routing.capacity_factor <= 0, R::cap_02) ||
-         c.stop_if(t.paged_stash && !(hybrid && t.has(Fusion::grouped_mlp)), R::cap_03) ||
+         c.stop_if(sized && !(hybrid && t.has(Fusion::grouped_mlp)), R::cap_03) ||
          c.stop_if(t.paged_stash && (inside || t.offload.activation_layers > 0), R::cap_04) ||
          c.stop_if(t.dispatcher == Dispatcher::deepep && t.routing.pad_to_capacity, R::dsp_02) ||
          c.stop_if(t.has(Overlap::shared_expert) && t.dispatcher == Dispatcher::allgather,
                    R::dsp_07) ||
-         c.stop_if(t.has(Recompute::moe_act) && t.implementation == Implementation::local,
-                   R::rec_04) ||
          c.stop_if(t.has(Recompute::shared_experts) && t.has(Overlap::shared_expert), R::rec_06) ||
-         c.stop_if(t.has(Recompute::moe) && inside, R::off_04) ||
          c.stop_if(t.dispatcher == Dispatcher::deepep && j.layout.ep * j.layout.etp == 1,
                    R::dsp_03);
 }
@@ -152,13 +166,17 @@ bool memory_rules(Checker& c) {
   const EnumSet<M>& off = t.offload.activation_modules;
   const bool partial_graph = !t.cuda_graph.empty() && !t.has(GraphScope::full_iteration);
   const std::int64_t parked = t.offload.activation_layers;
-  return c.stop_if(
+  return c.stop_if(t.has(Recompute::moe_act) &&
+                       (!j.model.is_moe() || t.implementation == Implementation::local),
+                   R::rec_04) ||
+         c.stop_if(
              t.has(Recompute::mla_up_proj) && j.model.attention.kind != model::AttentionKind::mla,
              R::rec_05) ||
          c.stop_if(j.training.precision == Precision::fp8_delayed &&
                        (t.has(Recompute::moe_act) || t.has(Recompute::layernorm)),
                    R::rec_07) ||
          c.stop_if(off.contains(M::attn_proj) && !off.contains(M::core_attn), R::off_03) ||
+         c.stop_if(t.has(Recompute::moe) && offloads_experts(t.offload), R::off_04) ||
          c.stop_if(off.contains(M::fused_group_mlp) &&
                        (!t.has(Fusion::grouped_mlp) || off.contains(M::expert_fc1) ||
                         off.contains(M::moe_act)),
@@ -202,15 +220,19 @@ bool precision_rules(Checker& c) {
   return c.stop_if(
              o.fp8_param_gather && (!is_low_precision(p) || !(o.distributed || j.layout.fsdp)),
              R::pr_02) ||
+         c.stop_if(p == Precision::mxfp8 && o.fp8_param_gather &&
+                       t.has(Overlap::param_gather_with_optimizer),
+                   R::pr_05) ||
          c.stop_if(o.precision_aware() && o.name != OptimizerName::adam, R::pr_06) ||
          c.stop_if(t.has(Fusion::fp8_output_projection) && p != Precision::mxfp8, R::pr_08) ||
          c.stop_if(
              j.cluster.gpu.peak(gemm_dtype(p)).value() <= 0 ||
                  (p == Precision::fp8_block && j.cluster.gpu.arch == hardware::GpuArch::ampere),
              R::tri_precision) ||
-         c.stop_if(t.implementation == Implementation::local &&
-                       (is_low_precision(p) || t.sequence_parallel),
-                   R::tri_local);
+         c.stop_if(
+             t.implementation == Implementation::local &&
+                 (is_low_precision(p) || t.sequence_parallel || j.layout.sequence_ranks() > 1),
+             R::tri_local);
 }
 
 bool overlap_rules(Checker& c) {
@@ -220,7 +242,10 @@ bool overlap_rules(Checker& c) {
   if (c.stop_if(
           t.has(Overlap::delay_wgrad) &&
               !(t.has(Overlap::ep_a2a) && t.implementation == Implementation::transformer_engine),
-          R::ovl_10))
+          R::ovl_10) ||
+      c.stop_if(t.has(Overlap::delay_wgrad) && t.has(Overlap::grad_reduce) &&
+                    t.has(GraphScope::attn) && (j.model.linear_bias || j.model.attention.qkv_bias),
+                R::ovl_11))
     return true;
   if (!t.has(Overlap::ep_a2a)) return false;
   const bool partial_graph = !t.cuda_graph.empty() && !t.has(GraphScope::full_iteration);
@@ -345,11 +370,48 @@ bool hardware_rules(Checker& c) {
          c.stop_if(r.echo_spare_experts > 0, R::tri_echo);
 }
 
+// Context parallelism as Megatron hands it to Transformer Engine, which refuses in the first
+// forward (attn_forward_func_with_cp); the kind of exchange is the whole model's.
+bool context_rules(Checker& c) {
+  const Job& j = c.job;
+  const layout::Layout& l = j.layout;
+  const std::int64_t ranks = l.sequence_ranks(), s = j.training.sequence_length;
+  if (ranks == 1) return false;
+  const CpComm comm = l.ulysses_sp == 1 ? j.techniques.cp_comm
+                      : l.cp == 1       ? CpComm::a2a
+                                        : CpComm::a2a_p2p;
+  const bool one_size = comm == CpComm::a2a_p2p && l.ulysses_sp == 1;
+  const bool a2a = comm == CpComm::a2a;
+  return c.stop_if(l.ulysses_sp > 1 && s % (2 * ranks) != 0, R::tri_ulysses, s, 2 * ranks) ||
+         c.stop_if(one_size || (j.model.attention.sinks && !a2a) ||
+                       (!a2a && comm != CpComm::all_gather && has_windows(j.model)),
+                   R::tri_cp);
+}
+
+// What no argument of Megatron's can say.
+bool wordless(Checker& c) {
+  const model::Model& m = c.job.model;
+  const Optimizer& o = c.job.training.optimizer;
+  const auto wide = [](StateType t) { return t == StateType::fp32 || t == StateType::bf16; };
+  return c.stop_if(m.post_norms || m.activation == model::Activation::geglu ||
+                       m.activation == model::Activation::relu ||
+                       (m.attention.output_bias && !m.linear_bias),
+                   R::tri_model) ||
+         c.stop_if((o.main_params != StateType::fp32 && o.main_params != StateType::fp16) ||
+                       !wide(o.main_grads) || !wide(o.grad_reduce),
+                   R::tri_states) ||
+         c.stop_if(c.job.techniques.offload.optimizer == OptimizerOffload::states_parked_on_host,
+                   R::tri_parked);
+}
+
 bool other_runtimes(Checker& c) {
   const Techniques& t = c.job.techniques;
-  return c.stop_if(c.job.layout.ulysses_sp > 1, R::tri_ulysses) ||
+  const Optimizer& o = c.job.training.optimizer;
+  const bool one_shot = o.distributed && !c.job.layout.fsdp && o.grad_reduce == StateType::bf16;
+  return context_rules(c) || wordless(c) ||
          c.stop_if(t.has(Overlap::inter_op) || t.has(Overlap::intra_op), R::tri_overlap) ||
-         c.stop_if(t.gradient_compression != GradientCompression::none, R::tri_compression);
+         c.stop_if(t.gradient_compression != GradientCompression::none && !one_shot,
+                   R::tri_compression);
 }
 
 // `cut`: what the pipeline's cut says; `pipeline`: the cut itself where there is one.

@@ -76,19 +76,25 @@ std::string print_arguments(const Arguments& arguments) {
   return text;
 }
 
-Result<Arguments> parse_arguments(const std::vector<std::string>& words, const std::string& file) {
+std::string place(const std::string& file, int line) {
+  return line > 0 ? file + ":" + std::to_string(line) : file;
+}
+
+Result<Arguments> parse_arguments(const std::vector<std::string>& words, const std::string& file,
+                                  const std::vector<int>& lines) {
   Arguments arguments;
-  for (const std::string& word : words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    const int line = i < lines.size() ? lines[i] : 0;
     if (is_flag(word)) {
       const std::size_t equals = word.find('=');
-      if (equals == std::string::npos)
-        arguments.add(word);
-      else
-        arguments.add(word.substr(0, equals), word.substr(equals + 1));
+      Argument argument{word.substr(0, equals), {}, line};
+      if (equals != std::string::npos) argument.values = {word.substr(equals + 1)};
+      arguments.items.push_back(std::move(argument));
       continue;
     }
     if (arguments.items.empty())
-      return input_error("'" + word + "' belongs to no flag", file,
+      return input_error("'" + word + "' belongs to no flag", place(file, line),
                          "arguments start with a flag such as --num-layers");
     arguments.items.back().values.push_back(word);
   }

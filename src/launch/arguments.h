@@ -65,8 +65,11 @@ std::string number(double value);
 std::string print_arguments(const Arguments& arguments);
 
 // Words after a program name, as argparse cuts them: `--flag v1 v2`, `--flag=v`. A word that
-// belongs to no flag is an error.
+// belongs to no flag is an error. `lines`: where each word stands, when known.
 Result<Arguments> parse_arguments(const std::vector<std::string>& words,
-                                  const std::string& file = {});
+                                  const std::string& file = {}, const std::vector<int>& lines = {});
+
+// "run.sh:12", or the file alone.
+std::string place(const std::string& file, int line);
 
 }  // namespace trifold::launch

@@ -79,6 +79,31 @@ void check_tensor(const Question& q, Findings& out) {
     out.reject("TP-09");
 }
 
+// What Transformer Engine refuses in the first forward. The version told, else the one that this
+// Megatron pins (2.14 up to 0.17, 2.16 and later from 0.18 on).
+void check_exchange(const Question& q, Findings& out) {
+  const Settings& s = q.settings;
+  if (s.cp == 1) return;
+  if (s.text("--transformer-impl") == "local") out.reject("TRI-LOCAL", fmt::format("cp {}", s.cp));
+  std::vector<std::string> kinds = s.list("--cp-comm-type");
+  if (kinds.empty()) kinds = {"p2p"};
+  const bool offsets = s.text("--softmax-type") != "vanilla";
+  const bool windows = s.has("--window-size");
+  const std::string& te = q.options.transformer_engine;
+  const bool old = te.empty() ? q.options.version <= MegatronVersion::v0_17
+                              : version_number(te) < version_number("2.16.0");
+  for (const std::string& kind : kinds) {
+    const bool whole = kind == "a2a" || kind == "all_gather";
+    if ((offsets && kind != "a2a") || (windows && !whole) || (s.mla && whole && old)) {
+      out.reject("TRI-CP", fmt::format("--cp-comm-type {} with {}", kind,
+                                       offsets   ? "--softmax-type"
+                                       : windows ? "--window-size"
+                                                 : "MLA before Transformer Engine 2.16"));
+      return;
+    }
+  }
+}
+
 void check_context(const Question& q, Findings& out) {
   const Settings& s = q.settings;
   const std::int64_t sequence = s.integer("--seq-length");
@@ -102,7 +127,7 @@ void check_context(const Question& q, Findings& out) {
        s.integer("--linear-num-value-heads") % (s.tp * s.cp) != 0))
     out.reject("CP-06");
   if (s.text("--experimental-attention-variant") == "dsa" && s.cp > 1 &&
-      !s.lists("--cp-comm-type", "allgather"))
+      !s.lists("--cp-comm-type", "allgather") && !s.lists("--cp-comm-type", "all_gather"))
     out.reject("CP-07");
   const std::int64_t positions = s.integer("--max-position-embeddings");
   if (s.has("--max-position-embeddings") && positions < sequence)
@@ -142,6 +167,7 @@ void check_grid(const Question& q, Findings& out) {
   }
   check_tensor(q, out);
   check_context(q, out);
+  check_exchange(q, out);
   check_experts(q, out);
 }
 

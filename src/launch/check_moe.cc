@@ -61,7 +61,9 @@ void check_capacity(const Settings& s, Findings& out) {
   }
 }
 
-void check_dispatcher(const Settings& s, Findings& out) {
+void check_dispatcher(const Question& q, Findings& out) {
+  const Settings& s = q.settings;
+  const bool old = q.options.version < MegatronVersion::v0_18;
   if (s.has("--moe-enable-deepep") && s.dispatcher != "flex") out.reject("DSP-01", s.dispatcher);
   if (s.backend == "deepep" && s.has("--moe-pad-expert-input-to-capacity")) out.reject("DSP-02");
   if (s.moe && (s.backend == "deepep" || s.backend == "ncclep") && s.etp * s.ep <= 1)
@@ -78,8 +80,8 @@ void check_dispatcher(const Settings& s, Findings& out) {
                !s.has("--use-transformer-engine-op-fuser")))
     out.reject("DSP-06");
   if (s.has("--moe-shared-expert-intermediate-size") && s.has("--moe-shared-expert-overlap") &&
-      s.dispatcher == "allgather")
-    out.reject("DSP-07");
+      (s.dispatcher == "allgather" || (old && s.dispatcher == "flex")))
+    out.reject("DSP-07", s.dispatcher);
   if (s.has("--moe-deepep-num-sms") && s.has("--moe-hybridep-num-sms") &&
       !s.has("--moe-flex-dispatcher-num-sms") &&
       s.text("--moe-deepep-num-sms") != s.text("--moe-hybridep-num-sms"))
@@ -109,22 +111,30 @@ void check_ep_overlap(const Question& q, Findings& out) {
       contains(s.recompute, "moe"))
     out.reject("OVL-04", s.full_recompute ? "full" : "moe");
   if (s.has("--moe-shared-expert-overlap")) out.reject("OVL-05");
-  if (s.mtp > 1) out.reject("OVL-06", fmt::format("{} MTP layers", s.mtp));
+  const bool old = q.options.version < MegatronVersion::v0_18;
+  if (s.mtp > 1 || (old && s.mtp == 1 && s.pp == 1))
+    out.reject("OVL-06", fmt::format("{} MTP layers, pp {}", s.mtp, s.pp));
   if (!s.has("--bf16") && !s.has("--fp16")) out.reject("OVL-07");
-  if (s.graph_impl == "transformer_engine" &&
-      (contains(s.graph_modules, "moe") || contains(s.graph_modules, "mlp")))
-    out.reject("OVL-08");
+  if ((s.graph_impl == "transformer_engine" &&
+       (contains(s.graph_modules, "moe") || contains(s.graph_modules, "mlp"))) ||
+      (old && s.graph_impl != "none" && s.graph_impl != "transformer_engine"))
+    out.reject("OVL-08", s.graph_impl);
   if (s.fsdp && (s.vpp > 0 || s.pp > 1 || s.has("--fsdp-double-buffer"))) out.reject("OVL-09");
   if (s.backend == "ncclep" && s.lists("--offload-modules", "expert_fc1")) out.reject("OVL-14");
 }
 
-void check_wgrad(const Settings& s, Findings& out) {
+void check_wgrad(const Question& q, Findings& out) {
+  const Settings& s = q.settings;
   const bool delayed = s.has("--delay-wgrad-compute");
   if (delayed && (!s.ep_overlap || s.text("--transformer-impl") == "local")) out.reject("OVL-10");
-  if (delayed && s.has("--overlap-grad-reduce") && contains(s.graph_modules, "attn") &&
-      (s.has("--no-gradient-accumulation-fusion") || !s.has("--disable-bias-linear") ||
-       s.has("--add-qkv-bias")))
-    out.reject("OVL-11");
+  const bool attention = contains(s.graph_modules, "attn");
+  const bool graphed = attention || (contains(s.graph_modules, "moe_router") &&
+                                     s.has("--moe-shared-expert-intermediate-size") &&
+                                     !s.has("--moe-shared-expert-overlap"));
+  const bool biased = !s.has("--disable-bias-linear") || s.has("--add-qkv-bias");
+  if (delayed && s.has("--overlap-grad-reduce") && q.options.version >= MegatronVersion::v0_17 &&
+      ((graphed && s.has("--no-gradient-accumulation-fusion")) || (attention && biased)))
+    out.reject("OVL-11", biased ? "attention bias" : "no accumulation fusion");
   if (s.has("--overlap-dispatch-backward-with-experts-wgrad") && (s.ep_overlap || delayed))
     out.reject("OVL-12");
   if (s.has("--ep-overlap-early-attn-memory-release") && !s.ep_overlap) out.reject("OVL-13");
@@ -141,6 +151,11 @@ void check_data_parallel(const Settings& s, Findings& out) {
        s.text("--ckpt-format") != "torch"))
     out.reject("DDP-02");
   if (s.has("--ddp-num-buckets") && s.has("--ddp-bucket-size")) out.reject("DDP-03");
+  const bool both = s.has("--dist-ckpt-optim-fully-reshardable") &&
+                    s.has("--distrib-optim-fully-reshardable-mem-efficient");
+  if (s.has("--disable-gloo-process-groups") && s.distributed_optimizer &&
+      (s.text("--ckpt-format") == "torch" || both))
+    out.reject("DDP-05", both ? "--distrib-optim-fully-reshardable-mem-efficient" : "");
 }
 
 }  // namespace
@@ -148,13 +163,13 @@ void check_data_parallel(const Settings& s, Findings& out) {
 void check_moe(const Question& q, Findings& out) {
   check_router(q.settings, out);
   check_capacity(q.settings, out);
-  check_dispatcher(q.settings, out);
+  check_dispatcher(q, out);
   check_grouped(q, out);
 }
 
 void check_overlap(const Question& q, Findings& out) {
   check_ep_overlap(q, out);
-  check_wgrad(q.settings, out);
+  check_wgrad(q, out);
   check_data_parallel(q.settings, out);
 }
 

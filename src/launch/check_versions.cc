@@ -11,19 +11,6 @@
 namespace trifold::launch {
 namespace {
 
-// "2.14.0" as 2014000, so that versions compare as numbers. 0: not told.
-long version_number(const std::string& text) {
-  long parts[3] = {0, 0, 0};
-  const char* at = text.c_str();
-  for (long& part : parts) {
-    char* end = nullptr;
-    part = std::strtol(at, &end, 10);
-    if (end == at || *end != '.') break;
-    at = end + 1;
-  }
-  return parts[0] * 1000000 + parts[1] * 1000 + parts[2];
-}
-
 struct Need {
   const char* rule;
   bool used;
@@ -44,6 +31,18 @@ void check_needs(const Need (&needs)[N], const std::string& have, const char* li
 }
 
 }  // namespace
+
+long version_number(const std::string& text) {
+  long parts[3] = {0, 0, 0};
+  const char* at = text.c_str();
+  for (long& part : parts) {
+    char* end = nullptr;
+    part = std::strtol(at, &end, 10);
+    if (end == at || *end != '.') break;
+    at = end + 1;
+  }
+  return parts[0] * 1000000 + parts[1] * 1000 + parts[2];
+}
 
 void check_versions(const Question& q, Findings& out) {
   const Settings& s = q.settings;

@@ -11,23 +11,38 @@ namespace {
 using job::Precision;
 using job::StateType;
 
+// Transformer Engine before 2.16, which Megatron up to 0.17 pins, swaps no heads of MLA and gathers
+// none: key and value widths differ there.
+void check_latent_exchange(Emitter& out, job::CpComm comm) {
+  const bool whole = comm == job::CpComm::a2a || comm == job::CpComm::all_gather;
+  if (whole && out.job.model.attention.kind == model::AttentionKind::mla &&
+      out.options.version <= MegatronVersion::v0_17)
+    out.refuse("techniques.cp_comm",
+               fmt::format("Megatron {} pins a Transformer Engine without {} for MLA",
+                           token_name(kMegatronVersions, out.options.version),
+                           token_name(job::kCpComms, comm)),
+               "use cp with techniques.cp_comm p2p, or Megatron 0.18");
+}
+
 void emit_context(Emitter& out) {
   const layout::Layout& l = out.job.layout;
-  const job::CpComm comm = out.job.techniques.cp_comm;
+  job::CpComm comm = out.job.techniques.cp_comm;
   out.put("--context-parallel-size", context_ranks(out.job));
   if (context_ranks(out.job) == 1) return;
   if (l.ulysses_sp > 1 && l.cp > 1) {  // heads swapped inside, key-value blocks passed outside
     out.put("--cp-comm-type", "a2a+p2p");
     out.put_values("--hierarchical-context-parallel-sizes",
                    {std::to_string(l.ulysses_sp), std::to_string(l.cp)});
-  } else if (l.ulysses_sp > 1) {
-    out.put("--cp-comm-type", "a2a");
-    out.note("ulysses_sp became context parallelism with the all-to-all exchange");
-  } else if (comm == job::CpComm::a2a_p2p) {
-    out.refuse("techniques.cp_comm", "a2a+p2p needs two sizes", "set layout.ulysses_sp too");
-  } else {
-    out.put("--cp-comm-type", std::string(token_name(job::kCpComms, comm)));
+    return;
   }
+  if (l.ulysses_sp > 1) {
+    comm = job::CpComm::a2a;
+    out.note("ulysses_sp became context parallelism with the all-to-all exchange");
+  }
+  if (comm == job::CpComm::a2a_p2p)
+    out.refuse("techniques.cp_comm", "a2a+p2p needs two sizes", "set layout.ulysses_sp too");
+  check_latent_exchange(out, comm);
+  out.put("--cp-comm-type", std::string(token_name(job::kCpComms, comm)));
 }
 
 void emit_pipeline(Emitter& out) {
@@ -100,8 +115,15 @@ void emit_states(Emitter& out) {
   }
   const bool fp32_sum =
       out.job.techniques.gradient_compression == job::GradientCompression::bf16_all_to_all;
-  if (o.grad_reduce == StateType::bf16 || fp32_sum) out.put("--grad-reduce-in-bf16");
-  if (fp32_sum) out.put("--ddp-reduce-scatter-with-fp32-accumulation");
+  if (o.grad_reduce == StateType::bf16) out.put("--grad-reduce-in-bf16");
+  if (fp32_sum) {
+    if (o.grad_reduce != StateType::bf16 || !o.distributed || out.job.layout.fsdp)
+      out.refuse("techniques.gradient_compression",
+                 "Megatron's one-shot reduction sums BF16 gradients of the distributed optimizer, "
+                 "outside FSDP",
+                 "set training.optimizer.grad_reduce to bf16");
+    out.put("--ddp-reduce-scatter-with-fp32-accumulation");
+  }
   if (o.grad_reduce == StateType::fp32 && o.main_grads == StateType::bf16)
     out.note("with bf16 main gradients Megatron reduces in bf16");
   if (o.grad_reduce == StateType::fp16 || o.grad_reduce == StateType::fp8)

@@ -60,19 +60,42 @@ void emit_routing(Emitter& out) {
   if (!t.memory_efficient_permutation)
     out.note("Megatron always applies probabilities before the second expert linear");
   if (needs_rank_capacity(out.job)) {
-    if (t.dispatcher != Dispatcher::hybridep)
+    if (t.dispatcher != Dispatcher::hybridep || !t.has(Fusion::grouped_mlp))
       out.refuse("techniques.dispatcher",
-                 "static shapes for dropless MoE need the hybridep dispatcher");
+                 "static shapes for dropless MoE need the hybridep dispatcher and the grouped_mlp "
+                 "fusion");
     out.put("--moe-expert-rank-capacity-factor", kRankCapacity);
-    if (!t.has(Fusion::grouped_mlp)) out.put("--use-transformer-engine-op-fuser");
     out.note(fmt::format("static shapes: a rank drops tokens beyond {} times the balanced load",
                          kRankCapacity));
   }
   if (t.paged_stash) out.put("--moe-paged-stash");
 }
 
+// What Megatron learnt in 0.18 and refuses before, though it has the flags.
+void refuse_young_overlaps(Emitter& out) {
+  const job::Job& job = out.job;
+  const job::Techniques& t = job.techniques;
+  if (out.options.version >= MegatronVersion::v0_18) return;
+  const std::string version(token_name(kMegatronVersions, out.options.version));
+  if (t.has(Overlap::shared_expert) && job.model.moe.shared_ffn > 0 && is_flex(t.dispatcher))
+    out.refuse(
+        "techniques.overlap",
+        "Megatron " + version + " overlaps shared experts with the alltoall dispatcher alone",
+        "drop shared_expert, or use alltoall");
+  if (!t.has(Overlap::ep_a2a)) return;
+  if (job.model.mtp_layers > 0 && job.layout.pp == 1)
+    out.refuse("techniques.overlap",
+               "Megatron " + version + " has no ep_a2a overlap beside MTP without a pipeline",
+               "drop ep_a2a, or raise pp");
+  if (t.has(GraphScope::full_iteration))
+    out.refuse("techniques.overlap",
+               "Megatron " + version + " has no ep_a2a overlap in a graph of the whole iteration",
+               "drop one of the two");
+}
+
 void emit_overlap(Emitter& out) {
   const job::Techniques& t = out.job.techniques;
+  refuse_young_overlaps(out);
   struct Switch {
     Overlap overlap;
     const char* flag;
@@ -154,6 +177,8 @@ void emit_offload(Emitter& out) {
     out.put("--fine-grained-activation-offloading");
     out.put_values("--offload-modules", names(job::kOffloadModules, o.activation_modules));
     if (o.fraction != 1.0) out.put("--activation-offload-fraction", o.fraction);
+    if (out.job.techniques.has(GraphScope::full_iteration))  // asked for there; one copy a time
+      out.put("--fine-grained-offloading-max-inflight-offloads", 1);
   }
   if (o.activation_layers > 0) out.put("--cpu-offloading-num-layers", o.activation_layers);
   switch (o.optimizer) {
@@ -215,7 +240,12 @@ void emit_run(Emitter& out) {
   out.put("--no-check-for-nan-in-loss-and-grad");
   out.put("--manual-gc");
   out.put("--manual-gc-interval", 10);
-  out.put("--ckpt-format", out.job.layout.fsdp ? "fsdp_dtensor" : "torch_dist");
+  const bool with_step = out.job.techniques.has(Overlap::param_gather_with_optimizer);
+  out.put("--ckpt-format", out.job.layout.fsdp ? "fsdp_dtensor"
+                           : with_step         ? "torch"
+                                               : "torch_dist");
+  if (with_step)
+    out.note("Megatron overlaps the gather with the optimizer step under torch checkpoints alone");
   out.put("--log-interval", 1);
   out.put("--log-throughput");
 }

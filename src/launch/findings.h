@@ -45,5 +45,7 @@ void check_precision(const Question& q, Findings& out);  // number formats, opti
 void check_rest(const Question& q, Findings& out);       // FSDP, attention, loss, schedule, data
 
 void check_versions(const Question& q, Findings& out);  // Transformer Engine, PyTorch
+// "2.14.0" as 2014000, so that versions compare as numbers. 0: not told.
+long version_number(const std::string& text);
 
 }  // namespace trifold::launch

@@ -105,12 +105,13 @@ std::string words(const Argument& argument) {
 void list_the_rest(Importer& in) {
   for (const Argument& argument : in.settings.arguments().items) {
     if (in.used.count(argument.flag) > 0) continue;
+    const std::string text = Importer::line_of(argument) + words(argument);
     if (find_flag(argument.flag) == nullptr)
-      in.lost(words(argument) + ": no flag of Megatron");
+      in.lost(text + ": no flag of Megatron");
     else if (no_effect(argument.flag) || at_default(argument))
-      in.result.no_effect.push_back(words(argument));
+      in.result.no_effect.push_back(text);
     else
-      in.lost(words(argument));
+      in.lost(text);
   }
 }
 
@@ -129,8 +130,23 @@ std::int64_t Importer::integer(const char* flag, std::int64_t otherwise) {
   if (value.empty()) return otherwise;
   char* end = nullptr;
   const std::int64_t read = std::strtoll(value.c_str(), &end, 10);
-  if (*end != '\0') fail(fmt::format("{} {}: not a whole number", flag, value));
+  if (*end != '\0')
+    fail_at(*settings.arguments().find(flag),
+            fmt::format("{} {}: not a whole number", flag, value));
   return read;
+}
+
+int Importer::size(const char* flag, std::int64_t otherwise) {
+  constexpr std::int64_t kMost = 1 << 20;
+  const std::int64_t read = integer(flag, otherwise);
+  if (read < std::min<std::int64_t>(1, otherwise) || read > kMost) {
+    const Argument* argument = settings.arguments().find(flag);
+    fail_at(argument != nullptr ? *argument : Argument{},
+            fmt::format("{} {} is outside {}..{}", flag, read, std::min<std::int64_t>(1, otherwise),
+                        kMost));
+    return 1;
+  }
+  return static_cast<int>(read);
 }
 
 double Importer::real(const char* flag, double otherwise) {
@@ -138,7 +154,8 @@ double Importer::real(const char* flag, double otherwise) {
   if (value.empty()) return otherwise;
   char* end = nullptr;
   const double read = std::strtod(value.c_str(), &end);
-  if (*end != '\0') fail(fmt::format("{} {}: not a number", flag, value));
+  if (*end != '\0')
+    fail_at(*settings.arguments().find(flag), fmt::format("{} {}: not a number", flag, value));
   return read;
 }
 
@@ -151,10 +168,34 @@ void Importer::fail(std::string message, std::string hint) {
   if (!error) error = input_error(std::move(message), options.file, std::move(hint));
 }
 
+void Importer::fail_at(const Argument& argument, std::string message, std::string hint) {
+  if (!error)
+    error = input_error(std::move(message), place(options.file, argument.line), std::move(hint));
+}
+
+std::string Importer::line_of(const Argument& argument) {
+  return argument.line > 0 ? fmt::format("line {}: ", argument.line) : std::string();
+}
+
+job::Job normal_form(job::Job job) {
+  layout::Layout& l = job.layout;
+  if (l.ulysses_sp > 1 && l.cp == 1) {
+    l.cp = l.ulysses_sp;
+    l.ulysses_sp = 1;
+    job.techniques.cp_comm = job::CpComm::a2a;
+  } else if (l.ulysses_sp > 1 || l.cp == 1) {
+    job.techniques.cp_comm = job::CpComm::p2p;  // says nothing there
+  }
+  if (l.fsdp) job.training.optimizer.distributed = true;
+  return job;
+}
+
 Result<Imported> import_arguments(const Arguments& arguments, const ImportOptions& options) {
   Importer in(arguments, options);
   in.result.job.cluster = options.cluster;
   in.result.job.gpus = static_cast<int>(options.gpus);
+  check_input(in);
+  if (in.error) return *in.error;
   import_model(in);
   import_training(in);
   import_layout(in);

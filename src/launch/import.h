@@ -24,9 +24,16 @@ struct Imported {
   job::Job job;
   std::vector<std::string> not_understood;  // may change speed or memory; the Job lacks it
   std::vector<std::string> no_effect;       // data, logging, learning rate: no prediction uses it
+  std::vector<std::string> assumed;         // what the arguments leave to others, and who said it
 };
 
+// An error where the arguments contradict each other, or Megatron's parser would not take them.
+
 Result<Imported> import_arguments(const Arguments& arguments, const ImportOptions& options);
+
+// Two names for one Megatron run are one Job: Ulysses alone is context parallelism by all-to-all,
+// the exchange without context parallelism is none, FSDP shards the optimizer.
+job::Job normal_form(job::Job job);
 
 // Equal in everything that Megatron arguments express.
 bool same_shape(const model::Model& a, const model::Model& b);

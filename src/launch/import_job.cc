@@ -72,7 +72,7 @@ void read_optimizer(Importer& in, job::Training& t) {
 void read_context(Importer& in, job::Job& job) {
   const std::vector<std::string> kinds = in.list("--cp-comm-type");
   const std::vector<std::string> levels = in.list("--hierarchical-context-parallel-sizes");
-  job.layout.cp = static_cast<int>(in.integer("--context-parallel-size", 1));
+  job.layout.cp = in.size("--context-parallel-size");
   if (kinds.empty()) return;
   if (kinds.size() > 1) in.lost("--cp-comm-type: one kind per layer, taken as the first");
   if (kinds[0] == "a2a+p2p" && levels.size() == 2) {
@@ -98,8 +98,7 @@ void read_dispatcher(Importer& in, job::Techniques& t) {
   if (s.backend == "ncclep") in.lost("--moe-flex-dispatcher-backend ncclep: taken as hybridep");
   const char* own = s.backend == "deepep" ? "--moe-deepep-num-sms" : "--moe-hybridep-num-sms";
   if (s.dispatcher == "flex")
-    t.dispatcher_sms =
-        static_cast<int>(in.integer("--moe-flex-dispatcher-num-sms", in.integer(own)));
+    t.dispatcher_sms = in.size("--moe-flex-dispatcher-num-sms", in.size(own, 0));
   if (in.has("--moe-router-force-load-balancing")) t.routing.balance = job::Balance::forced;
   t.routing.capacity_factor = std::max(0.0, in.real("--moe-expert-capacity-factor"));
   t.routing.pad_to_capacity = in.has("--moe-pad-expert-input-to-capacity");
@@ -176,8 +175,10 @@ void read_offload(Importer& in, job::Techniques& t) {
     take(in, "--offload-modules", in.list("--offload-modules"), job::kOffloadModules,
          t.offload.activation_modules);
     t.offload.fraction = in.real("--activation-offload-fraction", 1);
+    if (t.has(GraphScope::full_iteration))
+      in.mark("--fine-grained-offloading-max-inflight-offloads");
   }
-  t.offload.activation_layers = static_cast<int>(in.integer("--cpu-offloading-num-layers"));
+  t.offload.activation_layers = in.size("--cpu-offloading-num-layers", 0);
   if (in.has("--optimizer-cpu-offload")) {
     t.offload.optimizer = job::OptimizerOffload::cpu_adam;
     if (in.real("--optimizer-offload-fraction", 1) != 1) in.lost("--optimizer-offload-fraction");
@@ -204,19 +205,19 @@ void import_layout(Importer& in) {
   job::Job& job = in.result.job;
   layout::Layout& l = job.layout;
   const Settings& s = in.settings;
-  l.tp = static_cast<int>(in.integer("--tensor-model-parallel-size", 1));
-  l.pp = static_cast<int>(in.integer("--pipeline-model-parallel-size", 1));
-  l.ep = static_cast<int>(in.integer("--expert-model-parallel-size", 1));
-  l.etp = static_cast<int>(in.integer("--expert-tensor-parallel-size", l.tp));
+  l.tp = in.size("--tensor-model-parallel-size");
+  l.pp = in.size("--pipeline-model-parallel-size");
+  l.ep = in.size("--expert-model-parallel-size");
+  l.etp = in.size("--expert-tensor-parallel-size", l.tp);
   if (!s.moe) l.etp = 1, l.ep = 1;
-  l.vpp = static_cast<int>(std::max<std::int64_t>(1, s.vpp));
+  l.vpp = static_cast<int>(std::clamp<std::int64_t>(s.vpp, 1, 1 << 20));
   l.pipeline_layout = in.text("--pipeline-model-parallel-layout");
   in.mark("--num-virtual-stages-per-pipeline-rank");
   in.mark("--num-layers-per-virtual-pipeline-stage");
   l.account_for_embedding = in.has("--account-for-embedding-in-pipeline-split");
   l.account_for_loss = in.has("--account-for-loss-in-pipeline-split");
-  l.first_stage_layers = static_cast<int>(in.integer("--decoder-first-pipeline-num-layers"));
-  l.last_stage_layers = static_cast<int>(in.integer("--decoder-last-pipeline-num-layers"));
+  l.first_stage_layers = in.size("--decoder-first-pipeline-num-layers", 0);
+  l.last_stage_layers = in.size("--decoder-last-pipeline-num-layers", 0);
   if (in.has("--use-tp-pp-dp-mapping")) l.order = layout::RankOrder::tp_cp_ep_pp_dp;
   l.fsdp = in.has("--use-megatron-fsdp");
   const std::string strategy = in.text("--data-parallel-sharding-strategy");
@@ -227,7 +228,7 @@ void import_layout(Importer& in) {
   job.schedule.kind =
       l.vpp > 1 ? layout::ScheduleKind::interleaved : layout::ScheduleKind::one_f_one_b;
   job.schedule.microbatch_group_size =
-      static_cast<int>(in.integer("--microbatch-group-size-per-virtual-pipeline-stage"));
+      in.size("--microbatch-group-size-per-virtual-pipeline-stage", 0);
 }
 
 void import_techniques(Importer& in) {

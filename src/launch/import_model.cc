@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include <fmt/format.h>
+
 #include "launch/importer.h"
 #include "launch/layer_list.h"
 
@@ -155,6 +157,26 @@ void read_moe(Importer& in, model::Model& m, std::int64_t ffn) {
   in.mark("--moe-router-dtype");
 }
 
+// Where the vocabulary is the tokenizer's: a catalogue model of the same size lends its own.
+void lend_vocabulary(Importer& in, model::Model& m) {
+  if (m.vocab != 0) return;
+  for (const model::Model& known : in.options.known_models) {
+    const bool same = known.hidden == m.hidden && known.layers.size() == m.layers.size() &&
+                      known.attention.heads == m.attention.heads &&
+                      known.attention.kind == m.attention.kind &&
+                      known.moe.experts == m.moe.experts && known.dense_ffn == m.dense_ffn &&
+                      known.moe.expert_ffn == m.moe.expert_ffn;
+    if (!same) continue;
+    m.vocab = known.vocab;
+    in.result.assumed.push_back(fmt::format(
+        "vocabulary {}: {}'s, whose size this model has; the arguments leave it to the tokenizer",
+        known.vocab, known.name));
+    return;
+  }
+  in.fail("the vocabulary is the tokenizer's and not in the arguments",
+          "add --vocab-size N to what you import");
+}
+
 }  // namespace
 
 void import_model(Importer& in) {
@@ -164,9 +186,6 @@ void import_model(Importer& in) {
   m.hidden = in.need("--hidden-size");
   const std::int64_t padded = in.integer("--padded-vocab-size");
   m.vocab = in.integer("--vocab-size", padded);
-  if (m.vocab == 0)
-    in.fail("the vocabulary is the tokenizer's and not in the arguments",
-            "add --vocab-size N to what you import");
   read_layers(in, m);
   read_attention(in, m);
   read_positions(in, m);
@@ -185,6 +204,7 @@ void import_model(Importer& in) {
   m.tied_embeddings = !in.has("--untie-embeddings-and-output-weights");
   m.mtp_layers = in.integer("--mtp-num-layers");
   in.mark("--mtp-loss-scaling-factor");
+  lend_vocabulary(in, m);
   for (const model::Model& known : in.options.known_models)
     if (same_shape(known, m)) m.name = known.name, m.family = known.family, m.source = known.source;
   in.result.job.model = std::move(m);

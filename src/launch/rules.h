@@ -12,6 +12,12 @@
 namespace trifold::launch {
 
 const std::vector<job::Rule>& launch_rules();
+// Refusals of Megatron's that no argument list can bring about or show, with the reason.
+struct Unjudged {
+  const char* id;
+  const char* why;
+};
+std::vector<Unjudged> unjudged_rules();
 const job::Rule* find_rule(std::string_view id);
 const char* flag_fix(std::string_view id);  // the rule's advice, in flags
 

@@ -18,7 +18,12 @@ Result<LaunchScript> parse_shell(std::string_view text, const std::string& file,
 Result<LaunchScript> parse_model_zoo_yaml(std::string_view text, const std::string& file,
                                           const Environment& variables = {});
 
-// By the name's ending (.yaml, .yml), else shell.
+enum class Format : std::uint8_t { shell, yaml };
+// By the name's ending, else by a line that begins with MODEL_ARGS:.
+Format guess_format(std::string_view text, const std::string& path);
+// A text without any argument is an error.
+Result<LaunchScript> parse_launch_script(std::string_view text, const std::string& file,
+                                         Format format, const Environment& variables = {});
 Result<LaunchScript> read_launch_script(const std::string& path, const Environment& variables = {});
 
 }  // namespace trifold::launch

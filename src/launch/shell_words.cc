@@ -9,19 +9,16 @@ namespace {
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-std::vector<std::string> split_blanks(const std::string& text) {
-  std::vector<std::string> words;
+void split_blanks(const ShellWord& whole, std::vector<ShellWord>& words) {
   std::string word;
-  for (char c : text) {
+  for (char c : whole.text + " ") {
     if (std::isspace(static_cast<unsigned char>(c)) == 0) {
       word += c;
     } else if (!word.empty()) {
-      words.push_back(std::move(word));
+      words.push_back({std::move(word), false, whole.line});
       word.clear();
     }
   }
-  if (!word.empty()) words.push_back(std::move(word));
-  return words;
 }
 
 // "NAME[@]", "NAME:-default", "NAME" -> name and default.
@@ -98,22 +95,21 @@ void ShellReader::expand(bool quoted, std::string& word, std::vector<ShellWord>&
   }
   const std::string shown(text_.substr(start, at_ - start));
   line_ += static_cast<int>(std::count(shown.begin(), shown.end(), '\n'));
-  std::vector<std::string> words;
+  std::vector<ShellWord> words;
   if (computed || !lookup_(name, words)) {
     if (computed || !has_default) {
       word += shown;
       return;
     }
-    words = {otherwise};
     if (otherwise.size() >= 2 && otherwise.front() == '"' && otherwise.back() == '"')
-      words = {otherwise.substr(1, otherwise.size() - 2)};
+      otherwise = otherwise.substr(1, otherwise.size() - 2);
+    words = {{otherwise, false, line_}};
   }
   const bool whole = name == "@" || shown.find("[@]") != std::string::npos ||
                      shown.find("[*]") != std::string::npos;
   if (!quoted) {
-    std::vector<std::string> split;
-    for (const std::string& w : words)
-      for (std::string& part : split_blanks(w)) split.push_back(std::move(part));
+    std::vector<ShellWord> split;
+    for (const ShellWord& w : words) split_blanks(w, split);
     if (!whole) words = std::move(split);
   } else if (!whole && words.size() > 1) {
     words.resize(1);  // "$ARRAY" is its first element
@@ -121,10 +117,11 @@ void ShellReader::expand(bool quoted, std::string& word, std::vector<ShellWord>&
   vanished_ = vanished_ || (whole && words.empty());
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (i > 0) {
-      out.push_back({word, true, line_});
+      out.push_back({word, true, word_line_});
       word.clear();
     }
-    word += words[i];
+    if (word.empty() && words[i].line > 0) word_line_ = words[i].line;
+    word += words[i].text;
   }
 }
 
@@ -159,7 +156,7 @@ Result<bool> ShellReader::read_double_quotes(std::string& word, std::vector<Shel
 Result<bool> ShellReader::read_word(std::vector<ShellWord>& out) {
   std::string word;
   bool quoted = false;
-  const int line = line_;
+  word_line_ = line_;
   const std::size_t had = out.size();
   vanished_ = false;
   while (at_ < text_.size()) {
@@ -188,19 +185,19 @@ Result<bool> ShellReader::read_word(std::vector<ShellWord>& out) {
     }
   }
   if (word.empty() && (!quoted || vanished_)) return out.size() > had;
-  out.push_back({std::move(word), quoted, line});
+  out.push_back({std::move(word), quoted, word_line_});
   return true;
 }
 
 Result<std::vector<ShellWord>> ShellReader::next_statement() {
   std::vector<ShellWord> out;
-  const int array_line = line_;
   while (skip_blanks()) {
     const char c = text_[at_];
     if (c == '(' && !out.empty() && !out.back().quoted && !out.back().text.empty() &&
         out.back().text.back() == '=') {
       out.back().text += '(';
       in_array_ = true;
+      array_line_ = line_;
       ++at_;
     } else if (c == ')' && in_array_) {
       out.push_back({")", false, line_});
@@ -216,7 +213,7 @@ Result<std::vector<ShellWord>> ShellReader::next_statement() {
       TRIFOLD_TRY(read_word(out));
     }
   }
-  if (in_array_) return unterminated("array", array_line);
+  if (in_array_) return unterminated("array", array_line_);
   if (at_ < text_.size()) ++at_, ++line_;  // the newline
   return out;
 }

@@ -18,9 +18,10 @@ struct ShellWord {
   int line = 0;
 };
 
-// What `$name` stands for: no words, one, or (for an array or an unquoted variable) several.
-// Returns false when it is not known: the reference is then kept as it is written.
-using ShellLookup = std::function<bool(const std::string& name, std::vector<std::string>& words)>;
+// What `$name` stands for: no words, one, or (for an array or an unquoted variable) several; each
+// keeps the line on which it was written. Returns false when it is not known: the reference is then
+// kept as it is written.
+using ShellLookup = std::function<bool(const std::string& name, std::vector<ShellWord>& words)>;
 
 // Reads statements one by one: words up to a newline, `;`, `&`, `|`. A `NAME=( ... )` comes back as
 // the word "NAME=(" followed by its elements and ")". Comments are dropped.
@@ -41,7 +42,7 @@ class ShellReader {
   std::string file_;
   ShellLookup lookup_;
   std::size_t at_ = 0;
-  int line_ = 1;
+  int line_ = 1, word_line_ = 1, array_line_ = 1;
   bool in_array_ = false;
   bool vanished_ = false;  // "${NONE[@]}" leaves no word behind
 };

@@ -181,6 +181,13 @@ const Case kCases[] = {
        j.techniques.routing.capacity_factor = 1;
      }},
     {"PR-02", Base::moe, [](J j) { j.training.optimizer.fp8_param_gather = true; }},
+    {"PR-05", Base::moe,
+     [](J j) {
+       j.cluster = *hardware::load_cluster("gb200-nvl72", TRIFOLD_SOURCE_DIR);
+       j.training.precision = Precision::mxfp8;
+       j.training.optimizer.fp8_param_gather = true;
+       j.techniques.overlap.insert(Overlap::param_gather_with_optimizer);
+     }},
     {"PR-06", Base::moe,
      [](J j) {
        j.training.optimizer.name = OptimizerName::sgd;
@@ -245,6 +252,13 @@ const Case kCases[] = {
        j.layout.fsdp = true;
      }},
     {"OVL-10", Base::moe, [](J j) { j.techniques.overlap.insert(Overlap::delay_wgrad); }},
+    {"OVL-11", Base::moe,
+     [](J j) {
+       merged(j);
+       j.techniques.overlap.insert(Overlap::delay_wgrad);
+       j.techniques.cuda_graph = {GraphScope::attn};
+       j.model.attention.qkv_bias = true;
+     }},
     {"PP-01", Base::moe, [](J j) { j.model.layers.resize(50, j.model.layers.back()); }},
     {"PP-04", Base::dense, [](J j) { j.layout.vpp = 3; }},  // 20 layers a stage
     {"EP-04", Base::moe,
@@ -299,12 +313,30 @@ const Case kCases[] = {
     {"TRI-MAMBA", Base::moe, [](J j) { j.techniques.cuda_graph = {GraphScope::mamba}; }},
     {"TRI-LOCAL", Base::dense,
      [](J j) { j.techniques.implementation = Implementation::local; }},
+    {"TRI-MODEL", Base::moe, [](J j) { j.model.post_norms = true; }},
+    {"TRI-STATES", Base::moe,
+     [](J j) { j.training.optimizer.main_params = StateType::bf16; }},
+    {"TRI-PARKED", Base::moe,
+     [](J j) {
+       j.techniques.offload.optimizer = OptimizerOffload::states_parked_on_host;
+     }},
     {"TRI-SCHEDULE", Base::moe,
      [](J j) {
        flat(j);
        j.schedule.kind = K::zb_h1;
      }},
-    {"TRI-ULYSSES", Base::moe, [](J j) { j.layout.ulysses_sp = 2; }},
+    {"TRI-ULYSSES", Base::moe,
+     [](J j) {
+       without_tp(j);
+       j.layout.ulysses_sp = 2;
+       j.training.sequence_length = 4098;  // 2 divides it, 2 * 2 does not
+     }},
+    {"TRI-CP", Base::moe,
+     [](J j) {
+       without_tp(j);
+       j.layout.cp = 2;
+       j.model.attention.sinks = true;
+     }},
     {"TRI-OVERLAP", Base::moe, [](J j) { j.techniques.overlap.insert(Overlap::intra_op); }},
     {"TRI-COMPRESSION", Base::moe,
      [](J j) { j.techniques.gradient_compression = GradientCompression::bf16_all_to_all; }},
@@ -361,6 +393,49 @@ TEST(Legality, IdsAreThoseOfTheSharedTable) {
     const std::string id = rule.id;
     EXPECT_TRUE(id.rfind("TRI-", 0) == 0 || shared.count(id) == 1) << id;
   }
+}
+
+// What Megatron can run is launchable: Transformer Engine's context parallelism by kind of exchange
+// (attn_forward_func_with_cp of 2.17.1, which Megatron 0.19 and main pin).
+TEST(Legality, ContextParallelismByKindOfExchange) {
+  struct Row {
+    int ulysses, cp;
+    CpComm comm;
+    bool plain, windowed, offsets;  // legal for plain attention, with windows, with softmax offsets
+  };
+  const Row rows[] = {
+      {1, 2, CpComm::p2p, true, false, false},     {1, 2, CpComm::all_gather, true, true, false},
+      {1, 2, CpComm::a2a, true, true, true},       {2, 1, CpComm::p2p, true, true, true},  // a2a
+      {2, 2, CpComm::p2p, true, false, false},  // a2a+p2p
+      {1, 2, CpComm::a2a_p2p, false, false, false}};
+  for (const Row& row : rows) {
+    Job job = moe_job();
+    without_tp(job);
+    job.layout.ulysses_sp = row.ulysses;
+    job.layout.cp = row.cp;
+    job.techniques.cp_comm = row.comm;
+    EXPECT_EQ(check(job).legal(), row.plain) << row.ulysses << row.cp << ids(check_all(job));
+    Job offsets = job;
+    offsets.model.attention.sinks = true;
+    EXPECT_EQ(check(offsets).legal(), row.offsets) << row.ulysses << row.cp;
+    job.model.attention.window = 128;
+    job.model.layers[0].windowed = true;
+    EXPECT_EQ(check(job).legal(), row.windowed) << row.ulysses << row.cp;
+  }
+}
+
+// --ddp-reduce-scatter-with-fp32-accumulation: on BF16 gradients, of a sharded optimizer.
+TEST(Legality, OneShotReductionRunsWhereMegatronHasIt) {
+  Job job = moe_job();
+  job.techniques.gradient_compression = GradientCompression::bf16_all_to_all;
+  job.training.optimizer.grad_reduce = StateType::bf16;
+  EXPECT_EQ(ids(check_all(job)), "");
+  Job whole = job;
+  whole.training.optimizer.distributed = false;
+  whole.techniques.overlap.erase(Overlap::param_gather);
+  EXPECT_EQ(ids(check_all(whole)), "TRI-COMPRESSION");
+  job.layout.fsdp = true;
+  EXPECT_EQ(ids(check_all(job)), "TRI-COMPRESSION");
 }
 
 // EP 8 with CP 8: the grids need 8 GPUs, where "EP divides DP" needed 64.

@@ -35,7 +35,9 @@ const char* const kBridge =
     "DDP-01/02: Megatron-Bridge does not run validate_args, which alone refuses this pair";
 const char* const kDropped =
     "TRI-STATIC: token-dropping recipes pad to capacity; the record states the factor alone";
+const char* const kDev = "TRI-PARKED: run on the dev branch, which alone has the flag";
 const std::map<std::string, std::string> kExplained = {
+    {"mcorepaper-dsv3-gb200-256-mxfp8", kDev},
     {"mb-25-09-deepseek-v3-h100-1024-fp8-cs-gbs8192-dropless", kBridge},
     {"mb-25-09-deepseek-v3-h100-1024-fp8-sc-gbs8192-dropless", kBridge},
     {"card-deepseek-v3-perf-h100-1024-bf16", kBridge},

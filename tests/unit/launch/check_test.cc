@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/json.h"
 #include "launch/rules.h"
 
 namespace trifold::launch {
@@ -105,6 +106,56 @@ TEST(Check, AnOldTransformerEngineIsJudgedOnlyWhenTold) {
   EXPECT_FALSE(accepted(check_arguments(plan, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}, old)));
   old.transformer_engine = "2.10.0";
   EXPECT_TRUE(accepted(check_arguments(plan, {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}, old)));
+}
+
+// What Transformer Engine refuses in the first forward, by the version that Megatron pins.
+TEST(Check, ContextParallelismByKindOfExchange) {
+  Arguments plan = small_plan();
+  plan.add("--context-parallel-size", 2);
+  EXPECT_TRUE(accepted(check(plan)));
+  Arguments offsets = plan;
+  offsets.add("--softmax-type", std::string("learnable"));
+  EXPECT_NE(find(check(offsets), "TRI-CP"), nullptr);
+  offsets.add("--cp-comm-type", std::string("a2a"));
+  EXPECT_TRUE(accepted(check(offsets)));
+  Arguments windows = plan;
+  windows.add("--window-size", std::string("127,0"));
+  EXPECT_NE(find(check(windows), "TRI-CP"), nullptr);
+  windows.add("--cp-comm-type", std::string("all_gather"));
+  EXPECT_TRUE(accepted(check(windows)));
+  Arguments latent = plan;
+  latent.add("--multi-latent-attention");
+  latent.add("--kv-lora-rank", 512);
+  latent.add("--cp-comm-type", std::string("a2a"));
+  EXPECT_NE(find(check(latent, MegatronVersion::v0_17), "TRI-CP"), nullptr);
+  EXPECT_EQ(find(check(latent, MegatronVersion::v0_18), "TRI-CP"), nullptr);
+  plan.add("--transformer-impl", std::string("local"));
+  EXPECT_NE(find(check(plan), "TRI-LOCAL"), nullptr);
+}
+
+TEST(Check, TheDistributedOptimizerWithoutGlooNeedsDistributedCheckpoints) {
+  Arguments plan = small_plan();
+  plan.add("--use-distributed-optimizer");
+  plan.add("--disable-gloo-process-groups");
+  EXPECT_TRUE(accepted(check(plan)));
+  plan.add("--ckpt-format", std::string("torch"));
+  EXPECT_NE(find(check(plan), "DDP-05"), nullptr);
+}
+
+TEST(Rules, EveryRefusalIsJudgedOrExplained) {
+  const Result<Json> table =
+      read_json(std::string(TRIFOLD_SOURCE_DIR) + "/../shared/data/megatron/legality_rules.json");
+  if (!table) GTEST_SKIP() << table.error().to_string();
+  std::set<std::string> explained;
+  for (const Unjudged& rule : unjudged_rules()) {
+    EXPECT_EQ(find_rule(rule.id), nullptr) << rule.id;
+    explained.insert(rule.id);
+  }
+  for (const Json& rule : *table) {
+    const std::string id = rule["id"].get<std::string>(), kind = rule["kind"].get<std::string>();
+    if (kind != "reject" && kind != "environment") continue;
+    EXPECT_NE(find_rule(id) != nullptr, explained.count(id) == 1) << id;
+  }
 }
 
 TEST(Rules, EachIdIsThereOnceWithAReasonAndAFix) {
