@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The evaluator of the page, natively, for the parity test.
-//   native_evaluate                         requests on standard input, one a line; answers
-//   likewise native_evaluate --inline DATA_DIR FILE  for every Job in FILE, a line {"id", "job",
-//   "profile"}
-//                                           with model and cluster inline
+//   native_evaluate                         answers the requests of standard input, one a line
+//   native_evaluate --inline DATA_DIR FILE  prints for each Job of FILE a line {"id", "job",
+//                                           "profile"}, with model and cluster inline
 
 #include <fmt/format.h>
 

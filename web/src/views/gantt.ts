@@ -89,7 +89,8 @@ export function paintRow(canvas: Canvas, row: Row, colours: Uint32Array, view: V
       longest = left === column ? Math.max(longest, duration) : duration;
       column = left;
     } else {
-      pixels.fill(colour, begin + left, begin + right);
+      if (right - left > 24) pixels.fill(colour, begin + left, begin + right);
+      else for (let x = begin + left; x < begin + right; ++x) pixels[x] = colour; // a call costs more
       if (right - left > 4 && left > 0) pixels[begin + left] = darker(colour);
       column = right - 1;
       longest = duration;

@@ -77,7 +77,7 @@ interface Painter {
 
 // One frame. Pixels first, then words on what is wide enough to hold them.
 function paint(canvas: HTMLCanvasElement, p: Painter, view: View, scroll: number, ratio: number): void {
-  const context = canvas.getContext('2d', { alpha: false });
+  const context = canvas.getContext('2d', { alpha: false, willReadFrequently: true });
   if (!context) return;
   const style = getComputedStyle(canvas);
   const [paper, ink, line, panel] = ['--paper', '--ink', '--line', '--panel'].map((name) => style.getPropertyValue(name)) as [string, string, string, string];
