@@ -32,6 +32,7 @@ constexpr double kRidge = 1e-3;
 constexpr double kSmoothness[] = {0.002, 0.01, 0.05, 0.2};
 constexpr double kHuber = 0.05;
 constexpr int kRounds = 3;
+constexpr std::size_t kOutliers = 5;
 
 using Nodes = std::array<std::vector<double>, 3>;
 
@@ -195,6 +196,7 @@ ErrorReport report_of(const Problem& problem, const std::vector<Sample>& samples
     const double r = left_out(problem, {index})[0];
     points.push_back(relative(r));
     signed_points.push_back(std::expm1(r));
+    report.outliers.push_back({samples[i].x, samples[i].y, samples[i].z, std::expm1(r)});
     largest = std::max(largest, samples[i].x);
     ++curves[samples[i].curve];
   }
@@ -206,6 +208,10 @@ ErrorReport report_of(const Problem& problem, const std::vector<Sample>& samples
   if (static_cast<int>(group.size()) < report.samples)
     for (double r : left_out(problem, group)) held.push_back(relative(r));
   const std::vector<double> by_curve = curve_errors(problem, samples);
+  std::sort(report.outliers.begin(), report.outliers.end(), [](const Outlier& a, const Outlier& b) {
+    return std::abs(a.error) > std::abs(b.error);
+  });
+  report.outliers.resize(std::min(report.outliers.size(), kOutliers));
   report.curves = static_cast<int>(curves.size());
   report.fit_median = quantile(fitted, 0.5);
   report.point_median = quantile(points, 0.5);
@@ -257,7 +263,7 @@ SaturatingPrior fit_prior(const std::vector<Sample>& samples, SaturatingPrior st
 }
 
 GridFit fit_grid(const std::string& family, const std::vector<Sample>& samples, const Nodes& nodes,
-                 const SaturatingPrior& prior, hardware::Basis basis) {
+                 const Surface& prior, hardware::Basis basis) {
   TRIFOLD_CHECK(!samples.empty());
   const Nodes logs = logs_of(nodes);
   Eigen::VectorXd prior_nodes(
@@ -265,7 +271,7 @@ GridFit fit_grid(const std::string& family, const std::vector<Sample>& samples, 
   int at = 0;
   for (double x : nodes[0])
     for (double y : nodes[1])
-      for (double z : nodes[2]) prior_nodes[at++] = std::log(prior.at(x, y, z));
+      for (double z : nodes[2]) prior_nodes[at++] = std::log(prior(x, y, z));
 
   Problem problem;
   for (const Sample& s : samples) problem.rows.push_back(basis_row(logs, s.x, s.y, s.z));

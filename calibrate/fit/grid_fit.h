@@ -29,9 +29,15 @@ struct SaturatingPrior {
   std::array<double, 3> half{};
   double sharpness = 1;  // p
   double at(double x, double y, double z) const;
+  double operator()(double x, double y, double z) const { return at(x, y, z); }
 };
 // Keeps the sharpness of `start`.
 SaturatingPrior fit_prior(const std::vector<Sample>& samples, SaturatingPrior start);
+
+// A measured point that the others find worst; error of its utilisation, measured over found.
+struct Outlier {
+  double x = 0, y = 0, z = 0, error = 0;
+};
 
 // How well a fit predicts. Relative errors of u (so of time), absolute values but for `bias`.
 struct ErrorReport {
@@ -44,6 +50,8 @@ struct ErrorReport {
   double noise = 0;                            // noise floor of the data; 0: unknown
   double bias = 0;                             // median signed error, leave one point out
   double worst = 0;                            // of leave one point out
+  std::vector<Outlier> outliers;               // the worst few of those, worst first
+  bool gated = true;                           // false: too coarse a model to hold to the gate
   // One sigma: the wider of what the median and the 90th percentile say about a normal error.
   double sigma() const;
 };
@@ -53,12 +61,14 @@ struct GridFit {
   ErrorReport report;
 };
 
+using Surface = std::function<double(double, double, double)>;
+
 // Nodes are plain values. Ridge regression of ln u on hat functions around the prior, with a
 // first-difference penalty that lets an unmeasured node borrow its neighbours' departure from the
 // prior; its strength is the one of `kSmoothness` that predicts left-out curves best. Three rounds
 // of Huber reweighting.
 GridFit fit_grid(const std::string& family, const std::vector<Sample>& samples,
-                 const std::array<std::vector<double>, 3>& nodes, const SaturatingPrior& prior,
+                 const std::array<std::vector<double>, 3>& nodes, const Surface& prior,
                  hardware::Basis basis);
 
 // A grid by evaluating a function at the nodes. `supported` says where measurements stand behind

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 
 // Formats, from nccl-tests (2.13 to 2.19; shared/reference/ecosystem.md):
@@ -12,7 +13,8 @@
 //   JSON  {version, args[], nccl_version, config{}, devices[], results[{size, ...,
 //   out_of_place{time,
 //         alg_bw, bus_bw, nwrong}, in_place{}}]}; with -I `out_of_place` holds statistics too
-// `size` is the total buffer, which is what a CollectiveCurve counts.
+// `size` is the total buffer, which is what a CollectiveCurve counts. A log whose ranks sit on
+// several hosts says so in its points' variant: the fit decides whether that crosses domains.
 
 namespace trifold::fit {
 
@@ -36,7 +38,8 @@ std::optional<Collective> program_in(const std::string& text) {
   return std::nullopt;
 }
 
-Result<void> settle(const std::optional<Collective>& found, int ranks, const NcclTestsHint& hint,
+Result<void> settle(const std::optional<Collective>& found, int ranks,
+                    const std::set<std::string>& hosts, const NcclTestsHint& hint,
                     const std::string& name, PointsFile& file) {
   const std::optional<Collective> op = hint.op ? hint.op : found;
   if (!op)
@@ -46,7 +49,9 @@ Result<void> settle(const std::optional<Collective>& found, int ranks, const Ncc
   if (ranks < 2) return input_error("the log does not list its ranks", name, "give their number");
   if (file.points.empty()) return input_error("no result rows", name);
   file.gpus = ranks;
+  file.provenance.source = "nccl-tests";
   for (Point& p : file.points) {
+    if (hosts.size() > 1) p.variant += "_hosts" + std::to_string(hosts.size());
     p.op = token_name(hardware::kCollectives, *op);
     p.shape[0] = ranks;
   }
@@ -81,12 +86,15 @@ struct TextLog {
   int ranks = 0;
   std::size_t time_column = 0, wrong_column = 0;
   std::optional<Collective> op;
+  std::set<std::string> hosts;
 };
 
 void read_comment(const std::string& line, TextLog& log, PointsFile& file) {
   const std::vector<std::string> words = words_of(line);
   if (words.size() > 2 && words[1] == "Rank") {
     ++log.ranks;
+    for (std::size_t i = 3; i + 1 < words.size(); ++i)
+      if (words[i] == "on") log.hosts.insert(words[i + 1]);
     const std::size_t bracket = line.find(']');
     if (file.provenance.gpu.empty() && bracket != std::string::npos && bracket + 2 < line.size())
       file.provenance.gpu = line.substr(bracket + 2);
@@ -127,7 +135,7 @@ Result<PointsFile> import_text(const std::string& text, const std::string& name,
                          number(words[log.wrong_column], wrong);
     if (bytes > 0 && us > 0) file.points.push_back(make_point(bytes, us, checked && wrong > 0));
   }
-  TRIFOLD_TRY(settle(log.op, log.ranks, hint, name, file));
+  TRIFOLD_TRY(settle(log.op, log.ranks, log.hosts, hint, name, file));
   return file;
 }
 
@@ -144,13 +152,20 @@ Result<PointsFile> import_json(const std::string& text, const std::string& name,
                                ? json["nccl_version"].get<std::string>()
                                : json["nccl_version"].dump();
   int ranks = 0;
+  std::set<std::string> hosts;
   if (json.contains("devices") && json["devices"].is_array()) {
     ranks = static_cast<int>(json["devices"].size());
-    for (const Json& device : json["devices"])
+    for (const Json& device : json["devices"]) {
+      const auto text_of = [&](const char* key) {
+        return device.is_object() && device.contains(key) && device[key].is_string()
+                   ? device[key].get<std::string>()
+                   : std::string();
+      };
       for (const char* key : {"device_name", "name"})
-        if (file.provenance.gpu.empty() && device.is_object() && device.contains(key) &&
-            device[key].is_string())
-          file.provenance.gpu = device[key].get<std::string>();
+        if (file.provenance.gpu.empty()) file.provenance.gpu = text_of(key);
+      for (const char* key : {"host", "hostname", "host_name"})
+        if (const std::string host = text_of(key); !host.empty()) hosts.insert(host);
+    }
   }
   if (!json.contains("results") || !json["results"].is_array())
     return input_error("no 'results' list", name, "is this nccl-tests -J output?");
@@ -166,7 +181,7 @@ Result<PointsFile> import_json(const std::string& text, const std::string& name,
     if (bytes > 0 && us > 0)
       file.points.push_back(make_point(bytes, us, get(result, "nwrong") > 0));
   }
-  TRIFOLD_TRY(settle(op, ranks, hint, name, file));
+  TRIFOLD_TRY(settle(op, ranks, hosts, hint, name, file));
   return file;
 }
 

@@ -21,7 +21,7 @@ enum class PointFamily : std::uint8_t {
   gemm,          // op forward | dgrad | wgrad
   grouped_gemm,  // op forward | dgrad | wgrad; variant: the back end
   attention,     // op forward | backward, causal; variant: the back end
-  collective,    // op as hardware::Collective; variant stream | graph
+  collective,    // op as hardware::Collective; variant stream | graph | stream_hosts<N>
   dispatch,      // op dispatch | combine; variant alltoall | allgather | deepep | hybridep
   memory_bound,  // op copy | permute | unpermute | swiglu_forward | swiglu_backward | rmsnorm | ...
   quantize,      // op = format

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <tuple>
 
+#include "calibrate/fit/causal_prior.h"
 #include "calibrate/fit/curve_fit.h"
 #include "calibrate/fit/family_fits.h"
 #include "calibrate/fit/profile_fit.h"
+#include "calibrate/fit/scaleout_fit.h"
 #include "calibrate/fit/solve.h"
 #include "hardware/gemm_shape.h"
 
@@ -22,9 +25,10 @@
 // Each surface is the same ridge regression as for public tables. Where the machine was not
 // measured the base profile answers at this machine's level: its nodes enter as weak samples
 // (kBorrowed), multiplied by the median ratio of measured to base. They guide a node without
-// counting as support. Collectives replace the base's curves rank count by rank count; a base curve
-// that stays is `scaled`. Points flagged `bad` or `hot` are never used; `throttled` ones at half
-// weight.
+// counting as support. Attention starts from its own prior (causal_prior.h), which extrapolates
+// better than a base does; only head dims that were not measured borrow. Collectives replace the
+// base's curves rank count by rank count; a base curve that stays is `scaled`. Points flagged `bad`
+// or `hot` are never used; `throttled` ones at half weight.
 //
 // Constants that the base has from training runs stay (a framework's gaps and small kernels, power
 // limits); what the points show of them goes to `benchmark`. gemm_sustained_factor is not set from
@@ -48,6 +52,8 @@ using Nodes = std::array<std::vector<double>, 3>;
 
 constexpr double kBorrowed = 0.03;
 constexpr std::size_t kFewest = 4;              // points a surface needs
+constexpr double kBackwardKernels = 3;          // of an attention backward: row sums, main, dQ
+constexpr double kBandwidthBound_us = 50;       // below it launch and ramp-up decide
 constexpr double kTransfer = 64.0 * (1 << 20);  // bytes a rank sends in a typical dispatch
 
 constexpr Token<GemmPass> kPasses[] = {
@@ -103,10 +109,8 @@ Nodes grouped_nodes() {
 }
 
 Nodes sequence_nodes() {
-  return {{{512, 1024, 2048, 4096, 8192, 16384, 32768}, {64, 128, 192, 256}, {16, 64, 256}}};
+  return {{{512, 1024, 2048, 4096, 8192, 16384, 32768}, {64, 128, 192, 256}, {8, 32, 128, 512}}};
 }
-
-using BaseValue = std::function<double(double, double, double)>;
 
 // Large dense GEMMs saturate gently; a weight gradient that accumulates turns from memory-bound to
 // compute-bound within a factor of two. The samples say which.
@@ -125,16 +129,18 @@ SaturatingPrior sharpest_prior(const std::vector<Sample>& samples) {
   return best;
 }
 
+// `borrows` says where the base's level-corrected answer stands in as a weak sample.
 GridFit fit_surface(const std::string& name, double noise, std::vector<Sample> samples,
-                    const Nodes& nodes, const BaseValue& base) {
+                    const Nodes& nodes, const Surface& prior, const Surface& base,
+                    const std::function<bool(double)>& borrows) {
   std::vector<double> level;
   for (const Sample& s : samples) level.push_back(s.u / base(s.x, s.y, s.z));
   const double scale = quantile(level, 0.5);
-  const SaturatingPrior prior = sharpest_prior(samples);
   for (double x : nodes[0])
     for (double y : nodes[1])
       for (double z : nodes[2])
-        samples.push_back({x, y, z, std::min(1.1, scale * base(x, y, z)), kBorrowed, -1});
+        if (borrows(y))
+          samples.push_back({x, y, z, std::min(1.1, scale * base(x, y, z)), kBorrowed, -1});
   GridFit fit = fit_grid(name, samples, nodes, prior, Basis::measured);
   fit.report.noise = noise;
   fit.grid.error = std::max(fit.report.sigma(), 0.02);
@@ -142,10 +148,26 @@ GridFit fit_surface(const std::string& name, double noise, std::vector<Sample> s
   return fit;
 }
 
+bool everywhere(double) { return true; }
+
 int curve_id(double y, double z) { return static_cast<int>(std::fmod(y * 7919 + z, 1e9)); }
+
+constexpr std::string_view kHosts = "stream_hosts";
+
+// Domains that a collective's ranks sit in: by the hosts that its log names, else as few as hold
+// them.
+double domains_of(const Point& p, const hardware::Cluster& cluster) {
+  const double ranks = p.variant.rfind(kHosts, 0) == 0
+                           ? std::atof(p.variant.c_str() + kHosts.size()) * cluster.gpus_per_node
+                           : p.shape[0];
+  return std::ceil(ranks / cluster.domain_gpus);
+}
+
+bool on_stream(const Point& p) { return p.variant == "stream" || p.variant.rfind(kHosts, 0) == 0; }
 
 struct Fitter {
   const Turns& turns;
+  const hardware::Cluster& cluster;
   const hardware::Gpu& gpu;
   FittedProfile& out;
 
@@ -195,12 +217,13 @@ struct Fitter {
     const double peak = gpu.peak(dtype).value();
     if (points.size() < kFewest || peak <= 0) return;
     const Profile& base = out.profile;
-    const BaseValue value = [&](double m, double n, double k) {
+    const Surface value = [&](double m, double n, double k) {
       return base.gemm_utilisation(dtype, pass.value, m, n, k).value;
     };
+    const std::vector<Sample> samples = gemm_samples(points, peak, pass.value, false);
     GridFit fit = fit_surface(
         fmt::format("gemm {} {}", token_name(hardware::kDtypes, dtype), pass.name),
-        noise_of(points), gemm_samples(points, peak, pass.value, false), dense_nodes(), value);
+        noise_of(points), samples, dense_nodes(), sharpest_prior(samples), value, everywhere);
     out.reports.push_back(fit.report);
     fitted.push_back(
         {&out.profile.gemm[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(pass.value)],
@@ -223,12 +246,13 @@ struct Fitter {
     }
     const double peak = gpu.peak(dtype).value();
     if (points.size() < kFewest || peak <= 0) return;
-    const BaseValue value = [&](double m, double n, double k) {
+    const Surface value = [&](double m, double n, double k) {
       return out.profile.grouped_utilisation(dtype, pass.value, m, n, k).value;
     };
+    const std::vector<Sample> samples = gemm_samples(points, peak, pass.value, true);
     GridFit fit = fit_surface(
         fmt::format("grouped {} {}", token_name(hardware::kDtypes, dtype), pass.name),
-        noise_of(points), gemm_samples(points, peak, pass.value, true), grouped_nodes(), value);
+        noise_of(points), samples, grouped_nodes(), sharpest_prior(samples), value, everywhere);
     out.reports.push_back(fit.report);
     fitted.push_back({&out.profile.grouped_gemm[static_cast<std::size_t>(dtype)]
                                                [static_cast<std::size_t>(pass.value)],
@@ -242,16 +266,20 @@ struct Fitter {
     if (points.size() < kFewest) return;
     std::vector<Sample> samples;
     for (const Point* p : points) {
-      const double s = p->shape[0], dims = p->shape[1] + p->shape[3];
-      const double flops = s * s * dims * p->shape[2] * (backward ? 2.5 : 1);
-      samples.push_back({s, p->shape[1], p->shape[2], flops / (gpu.bf16.value() * p->us * 1e-6),
-                         weight_of(*p), curve_id(p->shape[1], p->shape[2])});
+      const double s = p->shape[0], qk = p->shape[1], v = p->shape[3];
+      const double flops = s * s * p->shape[2] * (backward ? 3 * qk + 2 * v : qk + v);
+      const double gaps = gap_s * (backward ? kBackwardKernels : 1);
+      const double seconds = std::max(p->us * 1e-6 - gaps, 0.3 * p->us * 1e-6);
+      samples.push_back({s, qk, p->shape[2], flops / (gpu.bf16.value() * seconds), weight_of(*p),
+                         curve_id(qk, p->shape[2])});
     }
-    const BaseValue value = [&](double s, double d, double hb) {
+    const Surface value = [&](double s, double d, double hb) {
       return out.profile.attention_utilisation(backward, s, d, hb).value;
     };
+    const CausalPrior prior = fit_causal_prior(samples);
     GridFit fit = fit_surface(backward ? "attention backward" : "attention forward",
-                              noise_of(points), samples, sequence_nodes(), value);
+                              noise_of(points), samples, sequence_nodes(), prior, value,
+                              [&](double dim) { return prior.level.count(dim) == 0; });
     out.reports.push_back(fit.report);
     fitted.push_back({&out.profile.attention[backward ? 1 : 0], std::move(fit.grid)});
   }
@@ -264,11 +292,12 @@ struct Fitter {
       for (auto& curve : curves) curve.basis = std::max(curve.basis, Basis::scaled);
       std::map<int, Timings> timings;
       // A pipeline sends one way at a time; a ring of both ways where that was not measured.
-      for (const char* variant : {"stream_one_way", "stream"})
+      for (const bool one_way : {true, false})
         if (timings.empty())
           for (const Point* p : select([&](const Point& q) {
                  return q.family == PointFamily::collective && q.op == op.name &&
-                        q.variant == variant && q.shape[2] == 0;
+                        (one_way ? q.variant == "stream_one_way" : on_stream(q)) &&
+                        q.shape[2] == 0 && domains_of(q, cluster) <= 1;
                }))
             timings[static_cast<int>(p->shape[0])][p->shape[1]].push_back(p->us * 1e-6);
       for (const auto& [ranks, sizes] : timings) {
@@ -296,12 +325,29 @@ struct Fitter {
     out.reports.push_back(report);
   }
 
+  void scaleout() {
+    std::vector<ScaleoutSample> samples;
+    for (const auto& op : hardware::kCollectives)
+      for (const Point* p : select([&](const Point& q) {
+             return q.family == PointFamily::collective && q.op == op.name && on_stream(q) &&
+                    q.shape[2] == 0 && domains_of(q, cluster) > 1;
+           }))
+        samples.push_back(
+            {op.value, p->shape[0], domains_of(*p, cluster), p->shape[1], p->us * 1e-6});
+    const auto fit = fit_scaleout(samples, cluster.scaleout_bandwidth.value());
+    if (!fit) return;
+    constant("scaleout_efficiency", {{"", {fit->efficiency}}});
+    constant("scaleout_latency_s", {{"", {fit->latency_s}}});
+    out.reports.push_back(fit->report);
+  }
+
   // The all-to-all dispatcher is the library's exchange: its rate at large sizes, what a CTA
   // drives, and the time of a small one, at the widest group measured.
   void dispatcher() {
     const auto found = out.profile.dispatchers.find("alltoall");
-    const auto all = select([](const Point& p) {
-      return p.family == PointFamily::collective && p.op == "all_to_all" && p.variant == "stream";
+    const auto all = select([&](const Point& p) {
+      return p.family == PointFamily::collective && p.op == "all_to_all" && p.variant == "stream" &&
+             domains_of(p, cluster) <= 1;
     });
     double ranks = 0;
     for (const Point* p : all) ranks = std::max(ranks, p->shape[0]);
@@ -317,7 +363,8 @@ struct Fitter {
     }
     if (found == out.profile.dispatchers.end() || rate.empty() || small.empty()) return;
     hardware::DispatcherRate& d = out.benchmark.dispatchers["alltoall"] = found->second;
-    d.scaleup_efficiency = round_significant(quantile(rate, 0.5) / scaleup_bytes_per_s, 4);
+    d.scaleup_efficiency =
+        round_significant(quantile(rate, 0.5) / cluster.scaleup_bandwidth.value(), 4);
     if (!a_cta.empty()) d.bytes_per_s_per_sm = round_significant(quantile(a_cta, 0.5), 4);
     d.latency_s = round_significant(quantile(small, 0.5), 3);
     d.basis = Basis::measured;
@@ -336,7 +383,40 @@ struct Fitter {
       curves.insert(at, std::move(curve));
   }
 
-  void constant(const char* key, const std::vector<double>& values) {
+  // One efficiency for many kernels: what it says of an op's points, that op's points left out one
+  // by one and all together.
+  void efficiency_report(const char* name,
+                         const std::map<std::string, std::vector<double>>& by_op) {
+    std::vector<double> points, ops;
+    for (const auto& [op, values] : by_op)
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::vector<double> others, other_ops;
+        for (const auto& [name_of, more] : by_op)
+          for (std::size_t j = 0; j < more.size(); ++j) {
+            if (name_of != op) other_ops.push_back(more[j]);
+            if (name_of != op || j != i) others.push_back(more[j]);
+          }
+        if (others.empty()) return;
+        points.push_back(std::abs(values[i] / quantile(others, 0.5) - 1));
+        if (!other_ops.empty()) ops.push_back(std::abs(values[i] / quantile(other_ops, 0.5) - 1));
+      }
+    if (points.empty()) return;
+    ErrorReport report;
+    report.family = name;
+    report.gated = false;
+    report.samples = static_cast<int>(points.size());
+    report.curves = static_cast<int>(by_op.size());
+    report.point_median = quantile(points, 0.5);
+    report.point_p90 = quantile(points, 0.9);
+    report.worst = quantile(points, 1);
+    report.curve_median = quantile(ops, 0.5);
+    report.curve_p90 = quantile(ops, 0.9);
+    out.reports.push_back(report);
+  }
+
+  void constant(const char* key, const std::map<std::string, std::vector<double>>& by_op) {
+    std::vector<double> values;
+    for (const auto& [op, own] : by_op) values.insert(values.end(), own.begin(), own.end());
     if (values.empty()) return;
     hardware::Constant& kept = out.profile.constants.find(key)->second;
     hardware::Constant c = kept;
@@ -348,32 +428,39 @@ struct Fitter {
     out.benchmark.constants[key] = c;
   }
 
+  // At the smallest count that is at least `count`; 0: not measured.
   double host_us(const char* op, double count) const {
-    const auto found = select([&](const Point& p) {
-      return p.family == PointFamily::host && p.op == op && p.shape[0] >= count;
-    });
-    return found.empty() ? 0 : found.front()->us;
+    const Point* best = nullptr;
+    for (const Point& p : turns.points)
+      if (p.family == PointFamily::host && p.op == op && p.shape[0] >= count &&
+          (best == nullptr || p.shape[0] < best->shape[0]))
+        best = &p;
+    return best == nullptr ? 0 : best->us;
   }
 
-  void constants(double host_bytes_per_s) {
-    std::vector<double> memory, quantize, link;
+  void constants() {
+    const double host_bytes_per_s = cluster.host_bandwidth.value();
+    std::map<std::string, std::vector<double>> memory, quantize, link;
     const double in_graph = host_us("graph_node", 100);
-    if (gap_s > 0) constant("kernel_gap_s", {gap_s});
-    if (in_graph > 0) constant("kernel_gap_graph_s", {in_graph * 1e-6});
+    if (gap_s > 0) constant("kernel_gap_s", {{"", {gap_s}}});
+    if (in_graph > 0) constant("kernel_gap_graph_s", {{"", {in_graph * 1e-6}}});
     for (const Point& p : turns.points) {
       const double rate = p.shape[0] / (p.us * 1e-6);
       const bool copy = p.op.rfind("copy", 0) == 0;
-      if (p.family == PointFamily::memory_bound && !copy && p.us >= 50)
-        memory.push_back(rate / gpu.hbm_bandwidth.value());
-      if (p.family == PointFamily::quantize && p.us >= 50)
-        quantize.push_back(rate / gpu.hbm_bandwidth.value());
+      if (p.family == PointFamily::memory_bound && !copy && p.us >= kBandwidthBound_us)
+        memory[p.op].push_back(rate / gpu.hbm_bandwidth.value());
+      if (p.family == PointFamily::quantize && p.us >= kBandwidthBound_us)
+        quantize[p.op].push_back(rate / gpu.hbm_bandwidth.value());
       if (p.family == PointFamily::host_link && p.op != "bidirectional" && p.shape[0] >= 1 << 24 &&
           host_bytes_per_s > 0)
-        link.push_back(rate / host_bytes_per_s);
+        link[p.op].push_back(rate / host_bytes_per_s);
     }
     constant("hbm_efficiency", memory);
     constant("quantize_efficiency", quantize);
     constant("host_link_efficiency", link);
+    efficiency_report("memory-bound kernels (one efficiency)", memory);
+    efficiency_report("quantise (one efficiency)", quantize);
+    efficiency_report("host link (one efficiency)", link);
   }
 
   // The profile, with what the points alone say in place of what training runs say.
@@ -387,7 +474,6 @@ struct Fitter {
     out.benchmark = std::move(shown);
   }
 
-  double scaleup_bytes_per_s = 0;
   double gap_s = 0;  // between kernels of a stream, 0 where it was not measured
   // Grids are installed at the end: while fitting, the base must still answer for every pass.
   std::vector<std::pair<Grid3*, Grid3>> fitted;
@@ -415,7 +501,7 @@ Result<FittedProfile> fit_points(const PointsFile& file, const hardware::Cluster
   if (out.profile.provenance.source.empty())
     out.profile.provenance.source = "points measured on this machine; the rest from " + base.name;
   const Turns turns = merge_turns(file.points);
-  Fitter fitter{turns, cluster.gpu, out, cluster.scaleup_bandwidth.value(), 0, {}};
+  Fitter fitter{turns, cluster, cluster.gpu, out, 0, {}};
   fitter.gap_s = 1e-6 * fitter.host_us("kernel_gap", 0);
   for (const auto& dtype : hardware::kDtypes)
     for (const auto& pass : kPasses) {
@@ -425,7 +511,8 @@ Result<FittedProfile> fit_points(const PointsFile& file, const hardware::Cluster
   fitter.attention(false);
   fitter.attention(true);
   fitter.collectives();
-  fitter.constants(cluster.host_bandwidth.value());
+  fitter.scaleout();
+  fitter.constants();
   fitter.dispatcher();
   for (auto& [slot, grid] : fitter.fitted) *slot = std::move(grid);
   fitter.finish_benchmark();
@@ -436,6 +523,7 @@ std::vector<std::string> gate(const std::vector<ErrorReport>& reports) {
   constexpr double kMedian = 0.08, kWorst = 0.40;
   std::vector<std::string> complaints;
   for (const ErrorReport& r : reports) {
+    if (!r.gated) continue;
     if (r.point_median > kMedian)
       complaints.push_back(fmt::format("{}: median error of left-out points {:.1f} % > {:.0f} %",
                                        r.family, 100 * r.point_median, 100 * kMedian));

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/table.h"
 #include "calibrate/fit/family_fits.h"
 
@@ -38,6 +41,23 @@ Result<Shared> fit_shared(const GpuFacts& h200, const std::string& data_dir) {
   TRIFOLD_ASSIGN(grouped, fit_grouped_measured(h200, scratch, data_dir, shared.reports));
   shared.grouped = grouped;
   return shared;
+}
+
+// The few that no fit found, over all families.
+std::string worst_points(const std::vector<ErrorReport>& reports) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::pair<const ErrorReport*, Outlier>> all;
+  for (const ErrorReport& r : reports)
+    for (const Outlier& o : r.outliers) all.emplace_back(&r, o);
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return std::abs(a.second.error) > std::abs(b.second.error);
+  });
+  all.resize(std::min(all.size(), kShown));
+  std::string text;
+  for (const auto& [report, o] : all)
+    text += fmt::format("{}{} at {:.0f} x {:.0f} x {:.0f} {:+.0f} %", text.empty() ? "" : "; ",
+                        report->family, o.x, o.y, o.z, 100 * o.error);
+  return text.empty() ? "" : "furthest off when left out: " + text + "\n";
 }
 
 }  // namespace
@@ -88,7 +108,7 @@ std::string error_table(const std::vector<ErrorReport>& reports) {
                percent(r.fit_median), percent(r.point_median), percent(r.point_p90),
                percent(r.worst), percent(r.bias), percent(r.curve_median), percent(r.curve_p90),
                percent(r.holdout_median), percent(r.holdout_p90), percent(r.noise)});
-  return table.text();
+  return table.text() + worst_points(reports);
 }
 
 }  // namespace trifold::fit

@@ -205,6 +205,18 @@ Result<std::vector<LayerCase>> read_layer_test(const std::string& path) {
   return cases;
 }
 
+Result<hardware::Provenance> layer_provenance(const std::string& path) {
+  TRIFOLD_ASSIGN(text, read_text(path));
+  hardware::Provenance p;
+  TRIFOLD_ASSIGN(json, parse_json(text.substr(0, text.find('\n')), path + ":1"));
+  if (!json.is_object() || json.contains("model")) return p;
+  const std::pair<const char*, std::string*> fields[] = {
+      {"gpu", &p.gpu}, {"driver", &p.driver}, {"cuda", &p.cuda}, {"nccl", &p.nccl}};
+  for (const auto& [key, value] : fields)
+    if (json.contains(key) && json[key].is_string()) *value = json[key].get<std::string>();
+  return p;
+}
+
 Result<LayerPrediction> predict_layer(const LayerCase& c, const hardware::Cluster& cluster,
                                       const hardware::Profile& profile,
                                       const std::string& data_dir) {

@@ -32,6 +32,8 @@ struct LayerCase {
   bool overlapped() const { return pass == "forward_over_backward"; }
 };
 Result<std::vector<LayerCase>> read_layer_test(const std::string& path);
+// What its first line says of the machine; empty fields where it says nothing.
+Result<hardware::Provenance> layer_provenance(const std::string& path);
 
 struct LayerPrediction {
   double closed_us = 0, simulated_us = 0;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <tuple>
 
 #include "calibrate/fit/nccl_tests.h"
 #include "calibrate/fit/points.h"
@@ -22,7 +23,9 @@ namespace {
 
 struct Arguments {
   calibrate::Options run;
-  std::string output, fit, import_log, cluster = "dgx-h200", base, points, name, layer_lines;
+  std::string output, fit, cluster = "dgx-h200", base, points, name, layer_lines, collective;
+  std::vector<std::string> logs;
+  int ranks = 0;
   bool layer = false, lab = false, check = false, bootstrap = false, no_fit = false;
 };
 
@@ -45,19 +48,47 @@ void tell(const calibrate::Summary& s) {
                "warning: the anchors drifted by more than 3 %: do not trust this profile\n");
 }
 
-Result<fit::PointsFile> points_of(const Arguments& a, const std::string& measured) {
-  if (!a.import_log.empty()) {
-    TRIFOLD_ASSIGN(text, read_text(a.import_log));
-    return fit::import_nccl_tests(text, a.import_log);
+Result<fit::PointsFile> import_logs(const Arguments& a) {
+  fit::NcclTestsHint hint;
+  hint.ranks = a.ranks;
+  for (const auto& op : hardware::kCollectives)
+    if (a.collective == op.name) hint.op = op.value;
+  fit::PointsFile all;
+  for (const std::string& path : a.logs) {
+    TRIFOLD_ASSIGN(text, read_text(path));
+    TRIFOLD_ASSIGN(one, fit::import_nccl_tests(text, path, hint));
+    if (all.points.empty()) {
+      all = std::move(one);
+      continue;
+    }
+    if (one.provenance.gpu != all.provenance.gpu)
+      return input_error(
+          "is a log of '" + one.provenance.gpu + "', the first one of '" + all.provenance.gpu + "'",
+          path, "import the logs of one cluster together");
+    all.points.insert(all.points.end(), one.points.begin(), one.points.end());
   }
-  return fit::read_points(measured);
+  return all;
+}
+
+// Other software has other kernels: said, not refused, since a base only fills gaps.
+void flag_software(const char* what, const hardware::Provenance& other,
+                   const hardware::Provenance& points) {
+  const std::tuple<const char*, const std::string&, const std::string&> pairs[] = {
+      {"driver", other.driver, points.driver},
+      {"CUDA", other.cuda, points.cuda},
+      {"NCCL", other.nccl, points.nccl}};
+  for (const auto& [name, theirs, ours] : pairs)
+    if (!theirs.empty() && !ours.empty() && theirs != ours)
+      fmt::print(stderr, "note: {} has {} {}, the points {}\n", what, name, theirs, ours);
 }
 
 Result<int> fit_profile(const Context& context, const Arguments& a, const std::string& measured) {
-  TRIFOLD_ASSIGN(points, points_of(a, measured));
+  TRIFOLD_ASSIGN(points, a.logs.empty() ? fit::read_points(measured) : import_logs(a));
+  if (points.torn) fmt::print(stderr, "note: {}: the torn last line was dropped\n", measured);
   TRIFOLD_ASSIGN(cluster, hardware::load_cluster(a.cluster, context.data_dir));
   TRIFOLD_ASSIGN(
       base, hardware::load_profile(a.base.empty() ? cluster.profile : a.base, context.data_dir));
+  flag_software(("base profile '" + base.name + "'").c_str(), base.provenance, points.provenance);
   const std::string name = a.name.empty() ? cluster.profile + "-measured" : a.name;
   TRIFOLD_ASSIGN(fitted, fit::fit_points(points, cluster, base, name));
   fmt::print(stderr, "{}", fit::error_table(fitted.reports));
@@ -67,6 +98,12 @@ Result<int> fit_profile(const Context& context, const Arguments& a, const std::s
   else
     TRIFOLD_TRY(write_text(a.output, text));
   if (!a.layer_lines.empty()) {
+    TRIFOLD_ASSIGN(ran_on, calibrate::layer_provenance(a.layer_lines));
+    if (!ran_on.gpu.empty() && ran_on.gpu != points.provenance.gpu)
+      return input_error(
+          "layers ran on '" + ran_on.gpu + "', the points on '" + points.provenance.gpu + "'",
+          a.layer_lines, "compare layers with the points of the same machine");
+    flag_software("the layer test", ran_on, points.provenance);
     TRIFOLD_ASSIGN(compared, calibrate::compare_layers(a.layer_lines, cluster, fitted.benchmark,
                                                        context.data_dir));
     fmt::print(stderr, "{}", calibrate::layer_table(compared));
@@ -77,7 +114,7 @@ Result<int> fit_profile(const Context& context, const Arguments& a, const std::s
 }
 
 Result<int> run(const Context& context, Arguments& a) {
-  if (!a.fit.empty() || !a.import_log.empty()) return fit_profile(context, a, a.fit);
+  if (!a.fit.empty() || !a.logs.empty()) return fit_profile(context, a, a.fit);
   using calibrate::Mode;
   a.run.mode = a.layer       ? Mode::layer
                : a.lab       ? Mode::lab
@@ -118,8 +155,14 @@ void add_options(CLI::App& verb, Arguments& a) {
   verb.add_flag("--restart", a.run.restart, "forget points already in the file");
   verb.add_flag("--no-fit", a.no_fit, "measure only");
   verb.add_option("--fit", a.fit, "refit a points file; needs no GPU")->type_name("POINTS");
-  verb.add_option("--import", a.import_log, "fit a log of nccl-tests (text or JSON); needs no GPU")
+  verb.add_option("--import", a.logs, "fit logs of nccl-tests (text or JSON); needs no GPU")
       ->type_name("LOG");
+  verb.add_option("--collective", a.collective,
+                  "with --import: what a log that does not say so ran")
+      ->check(
+          CLI::IsMember({"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv"}));
+  verb.add_option("--ranks", a.ranks, "with --import: how many ranks, where a log lists none")
+      ->check(CLI::Range(2, 1 << 20));
   verb.add_option("--compare-layer", a.layer_lines,
                   "with --fit: the layer test's lines beside what the fit predicts of them")
       ->type_name("LINES");
@@ -147,7 +190,7 @@ void add_calibrate(CLI::App& app, Context& context) {
       "  torchrun --no-python --nproc-per-node 8 trifold calibrate -o h200.profile.json\n"
       "  srun --ntasks-per-node 8 trifold calibrate -o h200.profile.json\n"
       "  trifold calibrate --fit h200.profile.json.points.jsonl -o h200.profile.json\n"
-      "  trifold calibrate --import all_reduce.log --cluster dgx-h100 -o cluster.profile.json\n"
+      "  trifold calibrate --import all_reduce.log alltoall.log --cluster dgx-h100 -o ours.json\n"
       "  trifold calibrate --lab");
   verb->callback([a, &context] {
     context.run = [a, &context] {

@@ -56,7 +56,18 @@ Result<Json> load_job_json(const std::string& path, const std::string& id,
 Result<job::Job> load_job(const Context& context, const std::string& path, const std::string& id,
                           const std::vector<std::string>& sets) {
   TRIFOLD_ASSIGN(json, load_job_json(path, id, sets));
-  return job::read_job(json, path, {context.data_dir, true});
+  Result<job::Job> job = job::read_job(json, path, {context.data_dir, true});
+  if (!job || job->profile.empty()) return job;
+  // Whether it can be read is for whoever needs it to say.
+  const auto profile = hardware::load_profile(job->profile, context.data_dir);
+  if (profile) note_other_gpu(*profile, job->cluster);
+  return job;
+}
+
+void note_other_gpu(const hardware::Profile& profile, const hardware::Cluster& cluster) {
+  if (hardware::made_for(profile, cluster.gpu)) return;
+  fmt::print(stderr, "note: profile '{}' was made on '{}', not on {}: its times are that GPU's\n",
+             profile.name, profile.provenance.gpu, cluster.gpu.name);
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "hardware/profile.h"
 #include "job/job.h"
 
 namespace trifold::cli {
@@ -44,6 +45,9 @@ Result<job::Job> load_job(const Context& context, const std::string& path, const
 // The same as JSON, before reading.
 Result<Json> load_job_json(const std::string& path, const std::string& id,
                            const std::vector<std::string>& sets);
+
+// Says on standard error when a profile was made on another GPU type than the cluster's.
+void note_other_gpu(const hardware::Profile& profile, const hardware::Cluster& cluster);
 
 // "40M" style counts and sizes of a table cell.
 std::string percent(double share);

@@ -197,6 +197,7 @@ Result<std::string> plan(const Context& context, const Options& options) {
   TRIFOLD_ASSIGN(
       profile, hardware::load_profile(query.profile.empty() ? query.cluster.profile : query.profile,
                                       context.data_dir));
+  note_other_gpu(profile, query.cluster);
   TRIFOLD_ASSIGN(result, planner::plan(query, profile));
   if (result.plans.empty()) return nothing_fits(query, result, profile);
   TRIFOLD_ASSIGN(answers, answer(context, options, query, profile, result));

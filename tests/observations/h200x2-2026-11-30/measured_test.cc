@@ -40,15 +40,21 @@ const OwnRun& own_run() {
 
 TEST(MeasuredH200, LeftOutPointsAreFound) {
   const OwnRun& r = own_run();
-  ASSERT_GE(r.fitted.reports.size(), 15u);
+  ASSERT_GE(r.fitted.reports.size(), 19u);
+  int surfaces = 0;
   for (const fit::ErrorReport& report : r.fitted.reports) {
-    const bool gemm = report.family.rfind("gemm", 0) == 0;
-    const bool grouped = report.family.rfind("grouped", 0) == 0;
-    // Wanted: median 5 %, 90th percentile 15 %. FP8 tables are coarse in m.
-    EXPECT_LE(report.point_median, gemm ? 0.06 : 0.055) << report.family;
-    EXPECT_LE(report.point_p90, gemm || !grouped ? 0.20 : 0.15) << report.family;
-    EXPECT_LE(report.holdout_median, 0.10) << report.family;
+    if (!report.gated) continue;  // one efficiency for many kernels: reported, not held to this
+    ++surfaces;
+    // The bounds are 5, 15 and 10 %; this run does better.
+    EXPECT_LE(report.point_median, 0.03) << report.family;
+    EXPECT_LE(report.point_p90, 0.15) << report.family;
+    EXPECT_LE(report.curve_median, 0.06) << report.family;
+    EXPECT_LE(report.curve_p90, 0.17) << report.family;
+    EXPECT_LE(report.holdout_median, 0.04) << report.family;
+    EXPECT_LE(report.noise, 0.01) << report.family;
   }
+  EXPECT_EQ(surfaces, 16);
+  EXPECT_TRUE(fit::gate(r.fitted.reports).empty());
 }
 
 TEST(MeasuredH200, LayersFromParts) {
@@ -57,16 +63,13 @@ TEST(MeasuredH200, LayersFromParts) {
                                                   r.fitted.benchmark, TRIFOLD_SOURCE_DIR);
   ASSERT_TRUE(compared) << compared.error().to_string();
   ASSERT_EQ(compared->size(), 48u);  // 3 models x EP 1, 2 x 4 passes x (launches, graph)
-  int sequential_misses = 0;
   for (const calibrate::LayerComparison& c : *compared) {
     const std::string name = c.measured.model + " EP " + std::to_string(c.measured.ep) + " " +
                              c.measured.pass + (c.measured.graph ? " graph" : "");
     const double worst = std::max(std::abs(c.closed_error()), std::abs(c.simulated_error()));
-    EXPECT_LE(worst, c.measured.overlapped() ? 0.15 : 0.13) << name;
-    if (!c.measured.overlapped() && worst > 0.10) ++sequential_misses;
+    // Wanted: 10 % one after the other, 15 % overlapped.
+    EXPECT_LE(worst, c.measured.overlapped() ? 0.08 : 0.09) << name;
   }
-  // README.md names the mechanisms of these.
-  EXPECT_LE(sequential_misses, 2);
 }
 
 TEST(MeasuredH200, TheCommittedProfileIsThisRuns) {

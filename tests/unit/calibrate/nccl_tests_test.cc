@@ -40,6 +40,18 @@ TEST(NcclTests, ReadsTheTextLog) {
   EXPECT_FALSE(file->points[2].flags.contains(PointFlag::bad));
 }
 
+TEST(NcclTests, SaysOnHowManyHostsTheRanksSat) {
+  const Result<PointsFile> one = import_nccl_tests(kText, "log");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->points[0].variant, "stream");
+  std::string text = kText;
+  const std::string second = "on     host0 device  1";
+  text.replace(text.find(second), second.size(), "on     host1 device  0");
+  const Result<PointsFile> two = import_nccl_tests(text, "log");
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->points[0].variant, "stream_hosts2");
+}
+
 TEST(NcclTests, OldLogsNeedTheNameOfTheOperation) {
   std::string text = kText;
   const std::string line = "# Collective test starting: all_gather_perf\n";
