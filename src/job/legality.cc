@@ -223,7 +223,9 @@ bool precision_rules(Checker& c) {
          c.stop_if(p == Precision::mxfp8 && o.fp8_param_gather &&
                        t.has(Overlap::param_gather_with_optimizer),
                    R::pr_05) ||
-         c.stop_if(o.precision_aware() && o.name != OptimizerName::adam, R::pr_06) ||
+         c.stop_if((o.precision_aware() || t.offload.optimizer == OptimizerOffload::cpu_adam) &&
+                       o.name != OptimizerName::adam,
+                   R::pr_06) ||
          c.stop_if(t.has(Fusion::fp8_output_projection) && p != Precision::mxfp8, R::pr_08) ||
          c.stop_if(
              j.cluster.gpu.peak(gemm_dtype(p)).value() <= 0 ||

@@ -54,6 +54,7 @@ struct LaunchScript {
   Environment environment;
   std::optional<std::int64_t> gpus;  // from --nnodes and --nproc-per-node, when they are literal
   std::vector<std::string> not_understood;
+  std::vector<Argument> unresolved;  // arguments whose value only the running script knows
 };
 
 // Quoted only where a shell would change the word.

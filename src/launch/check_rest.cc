@@ -81,7 +81,25 @@ void check_schedule(const Settings& s, Findings& out) {
   if (sources > 1) out.reject("TRN-02", fmt::format("{} data sources", sources));
 }
 
-void check_optimizer(const Settings& s, Findings& out) {
+void check_muon(const Question& q, Findings& out) {
+  const Settings& s = q.settings;
+  const bool overlapped = s.has("--overlap-grad-reduce") || s.has("--overlap-param-gather");
+  if (q.options.version >= MegatronVersion::v0_18 || s.optimizer.find("muon") == std::string::npos)
+    return;
+  const bool sharded = q.options.version == MegatronVersion::v0_17 && s.optimizer == "dist_muon";
+  if (s.has("--use-distributed-optimizer") || s.fsdp || (overlapped && !sharded))
+    out.reject("FSDP-08", s.optimizer + (overlapped ? " with overlap" : ""));
+}
+
+void check_optimizer(const Question& q, Findings& out) {
+  const Settings& s = q.settings;
+  check_muon(q, out);
+  if (s.has("--use-precision-aware-optimizer") && s.optimizer != "adam")
+    out.reject("PR-06", "only supported with adam");
+  if (s.has("--use-precision-aware-optimizer") && !s.distributed_optimizer &&
+      q.options.version <= MegatronVersion::v0_19)
+    out.reject("PR-06", "only supported with distributed optimizer",
+               "add --use-distributed-optimizer");
   for (const char* flag :
        {"--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"})
     if (s.text(flag) != "fp32" && !s.has("--use-precision-aware-optimizer"))
@@ -125,7 +143,7 @@ void check_precision(const Question& q, Findings& out) {
   if (s.has("--fp8-output-proj") && (!s.fp8 || s.text("--fp8-recipe") != "mxfp8"))
     out.reject("PR-08");
   if (s.has("--bf16") && s.has("--fp16")) out.reject("PR-10");
-  check_optimizer(s, out);
+  check_optimizer(q, out);
   check_weight_shards(q, out);
 }
 

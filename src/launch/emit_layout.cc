@@ -106,7 +106,14 @@ void emit_states(Emitter& out) {
                "bytes with the precision-aware optimizer)");
   if (o.main_grads != StateType::fp32 && o.main_grads != StateType::bf16)
     out.refuse("training.optimizer.main_grads", "Megatron keeps main gradients in fp32 or bf16");
-  if (o.precision_aware() || host) out.put("--use-precision-aware-optimizer");
+  if (o.precision_aware() || host) {
+    if (!o.distributed && !out.job.layout.fsdp && out.options.version <= MegatronVersion::v0_19)
+      out.refuse("training.optimizer.distributed",
+                 "states that are not fp32, or on the host, need the distributed optimizer before "
+                 "Megatron's main",
+                 "set it to true");
+    out.put("--use-precision-aware-optimizer");
+  }
   if (o.precision_aware()) {
     out.put("--main-params-dtype", std::string(token_name(job::kStateTypes, o.main_params)));
     out.put("--main-grads-dtype", std::string(token_name(job::kStateTypes, o.main_grads)));
@@ -128,6 +135,24 @@ void emit_states(Emitter& out) {
     out.note("with bf16 main gradients Megatron reduces in bf16");
   if (o.grad_reduce == StateType::fp16 || o.grad_reduce == StateType::fp8)
     out.refuse("training.optimizer.grad_reduce", "Megatron reduces gradients in fp32 or bf16");
+}
+
+// Before 0.18 Muon's sharded form has a name of its own (0.17), or there is none (0.16).
+void emit_old_muon(Emitter& out, bool sharded) {
+  const std::string version(token_name(kMegatronVersions, out.options.version));
+  const job::Techniques& t = out.job.techniques;
+  const bool overlapped = t.has(job::Overlap::grad_reduce) || t.has(job::Overlap::param_gather);
+  if (sharded && out.options.version < MegatronVersion::v0_17)
+    out.refuse("training.optimizer.distributed", "Megatron " + version + " shards no Muon states",
+               "set it to false, or use Megatron 0.17");
+  if (!sharded && overlapped)
+    out.refuse("techniques.overlap",
+               "Megatron " + version + " overlaps no gradients of an unsharded Muon",
+               "drop grad_reduce and param_gather");
+  if (out.job.training.optimizer.fp8_param_gather)
+    out.refuse("training.optimizer.fp8_param_gather",
+               "Megatron " + version + " gathers no FP8 parameters beside Muon", "set it to false");
+  out.put("--optimizer", sharded ? "dist_muon" : "muon");
 }
 
 }  // namespace
@@ -152,8 +177,14 @@ void emit_training(Emitter& out) {
   out.put("--micro-batch-size", t.micro_batch_size);
   out.put("--global-batch-size", t.global_batch_size);
   emit_precision(out);
-  out.put("--optimizer", std::string(token_name(job::kOptimizerNames, t.optimizer.name)));
-  if (t.optimizer.distributed || out.job.layout.fsdp) out.put("--use-distributed-optimizer");
+  const bool sharded = t.optimizer.distributed || out.job.layout.fsdp;
+  if (t.optimizer.name == job::OptimizerName::muon &&
+      out.options.version < MegatronVersion::v0_18) {
+    emit_old_muon(out, sharded);
+  } else {
+    out.put("--optimizer", std::string(token_name(job::kOptimizerNames, t.optimizer.name)));
+    if (sharded) out.put("--use-distributed-optimizer");
+  }
   emit_states(out);
 }
 

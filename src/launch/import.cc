@@ -82,13 +82,11 @@ constexpr std::string_view kNoEffect[] = {"--lr",
                                           "--enable-one-logger",
                                           "--record-memory",
                                           "--memory-snapshot",
+                                          "--logging-",
+                                          "--decoupled-",
+                                          "--enable-experimental",
+                                          "--no-weight-decay",
                                           "--bf16"};
-
-bool no_effect(std::string_view flag) {
-  return std::any_of(std::begin(kNoEffect), std::end(kNoEffect), [&](std::string_view prefix) {
-    return flag.substr(0, prefix.size()) == prefix;
-  });
-}
 
 bool at_default(const Argument& argument) {
   const Flag* flag = find_flag(argument.flag);
@@ -108,7 +106,7 @@ void list_the_rest(Importer& in) {
     const std::string text = Importer::line_of(argument) + words(argument);
     if (find_flag(argument.flag) == nullptr)
       in.lost(text + ": no flag of Megatron");
-    else if (no_effect(argument.flag) || at_default(argument))
+    else if (has_no_effect(argument.flag) || at_default(argument))
       in.result.no_effect.push_back(text);
     else
       in.lost(text);
@@ -124,6 +122,12 @@ Result<void> sensible(const job::Job& job, const std::string& file) {
 }
 
 }  // namespace
+
+bool has_no_effect(std::string_view flag) {
+  return std::any_of(std::begin(kNoEffect), std::end(kNoEffect), [&](std::string_view prefix) {
+    return flag.substr(0, prefix.size()) == prefix;
+  });
+}
 
 std::int64_t Importer::integer(const char* flag, std::int64_t otherwise) {
   const std::string value = text(flag);
@@ -204,6 +208,18 @@ Result<Imported> import_arguments(const Arguments& arguments, const ImportOption
   if (in.error) return *in.error;
   TRIFOLD_TRY(sensible(in.result.job, options.file));
   return std::move(in.result);
+}
+
+Result<Imported> import_script(const LaunchScript& script, const ImportOptions& options) {
+  TRIFOLD_ASSIGN(imported, import_arguments(script.arguments, options));
+  std::vector<std::string> open = script.not_understood;
+  for (const Argument& argument : script.unresolved) {
+    const std::string text =
+        Importer::line_of(argument) + words(argument) + ": known only when the script runs";
+    (has_no_effect(argument.flag) ? imported.no_effect : open).push_back(text);
+  }
+  imported.not_understood.insert(imported.not_understood.begin(), open.begin(), open.end());
+  return imported;
 }
 
 }  // namespace trifold::launch

@@ -30,6 +30,8 @@ struct Imported {
 // An error where the arguments contradict each other, or Megatron's parser would not take them.
 
 Result<Imported> import_arguments(const Arguments& arguments, const ImportOptions& options);
+// The same, and what the script itself left open, in the lists where it belongs.
+Result<Imported> import_script(const LaunchScript& script, const ImportOptions& options);
 
 // Two names for one Megatron run are one Job: Ulysses alone is context parallelism by all-to-all,
 // the exchange without context parallelism is none, FSDP shards the optimizer.

@@ -74,7 +74,9 @@ void check_input(Importer& in) {
                           "did you mean " + meant + "?");
       continue;
     }
-    if (const std::optional<ValueFault> fault = fault_of(argument, *flag, MegatronVersion::main))
+    const std::optional<ValueFault> fault = fault_of(argument, *flag, MegatronVersion::main);
+    // A choice of another version does no harm where the value is not used.
+    if (fault && !(has_no_effect(argument.flag) && fault->rule == std::string_view("ARG-02")))
       return in.fail_at(argument, fault->detail, fault->fix);
     check_repeats(in, argument);
   }

@@ -49,12 +49,13 @@ StateType state(Importer& in, const char* flag) {
 void read_optimizer(Importer& in, job::Training& t) {
   job::Optimizer& o = t.optimizer;
   const std::string name = in.text("--optimizer");
-  o.name = name == "sgd"    ? job::OptimizerName::sgd
-           : name == "muon" ? job::OptimizerName::muon
-                            : job::OptimizerName::adam;
-  if (name != "adam" && name != "sgd" && name != "muon")
-    in.lost("--optimizer " + name + ": taken as adam");
-  o.distributed = in.has("--use-distributed-optimizer") || in.settings.distributed_optimizer;
+  const bool muon = name == "muon" || name == "dist_muon";
+  o.name = name == "sgd" ? job::OptimizerName::sgd
+           : muon        ? job::OptimizerName::muon
+                         : job::OptimizerName::adam;
+  if (name != "adam" && name != "sgd" && !muon) in.lost("--optimizer " + name + ": taken as adam");
+  o.distributed = in.has("--use-distributed-optimizer") || in.settings.distributed_optimizer ||
+                  name == "dist_muon";
   in.mark("--use-precision-aware-optimizer");
   o.main_params = state(in, "--main-params-dtype");
   o.main_grads = state(in, "--main-grads-dtype");

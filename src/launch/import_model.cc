@@ -168,6 +168,7 @@ void lend_vocabulary(Importer& in, model::Model& m) {
                       known.moe.expert_ffn == m.moe.expert_ffn;
     if (!same) continue;
     m.vocab = known.vocab;
+    m.name = known.name + "-like";
     in.result.assumed.push_back(fmt::format(
         "vocabulary {}: {}'s, whose size this model has; the arguments leave it to the tokenizer",
         known.vocab, known.name));

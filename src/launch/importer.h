@@ -39,6 +39,9 @@ class Importer {
   std::set<std::string, std::less<>> used;
 };
 
+// Flags whose value no prediction of time or memory uses.
+bool has_no_effect(std::string_view flag);
+
 void check_input(Importer& in);
 void import_model(Importer& in);
 void import_training(Importer& in);

@@ -25,7 +25,8 @@ std::string scalar(std::string_view raw) {
   std::string text = trim(raw);
   if (opens_quote(text)) {
     const std::size_t end = text.find(text[0], 1);
-    if (end != std::string::npos) return text.substr(1, end - 1);
+    // The zoo pastes values into a shell, so quotes may stand inside quotes.
+    if (end != std::string::npos) return scalar(text.substr(1, end - 1));
   }
   const std::size_t comment = text.find(" #");
   if (comment != std::string::npos) text = trim(text.substr(0, comment));
@@ -102,12 +103,7 @@ class Reader {
     for (Argument& argument : script_.arguments.items) {
       const bool unknown = std::any_of(argument.values.begin(), argument.values.end(),
                                        [](const std::string& v) { return v.find('$') != v.npos; });
-      if (unknown)
-        script_.not_understood.push_back("line " + std::to_string(argument.line) + ": " +
-                                         argument.flag + " " + argument.values[0] +
-                                         ": the variable has no value here");
-      else
-        kept.push_back(std::move(argument));
+      (unknown ? script_.unresolved : kept).push_back(std::move(argument));
     }
     script_.arguments.items = std::move(kept);
     return std::move(script_);

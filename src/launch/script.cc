@@ -105,6 +105,7 @@ class Interpreter {
       }
     if (nodes_ && per_node_) script.gpus = *nodes_ * *per_node_;
     script.not_understood = std::move(not_understood_);
+    script.unresolved = std::move(unresolved_);
     return script;
   }
 
@@ -205,27 +206,28 @@ class Interpreter {
     return words;
   }
 
-  // Drops what only the running shell knows, and says so.
+  // Sets aside what only the running shell knows.
   std::vector<std::string> resolved(std::vector<int>& lines) {
     std::vector<std::string> words;
     std::string flag;
-    const auto drop_flag = [&] {
-      words.pop_back();
-      lines.pop_back();
-    };
+    int flag_line = 0;
     for (const ShellWord& word : words_) {
-      if (starts_with(word.text, "--")) flag = word.text;
+      if (starts_with(word.text, "--")) flag = word.text, flag_line = word.line;
       if (word.text.find('$') == std::string::npos && word.text.find('`') == std::string::npos) {
         words.push_back(word.text);
         lines.push_back(word.line);
         continue;
       }
-      const bool whole = starts_with(word.text, "$");
-      not_understood_.push_back(at_line(word.line) + (whole ? flag + " ... " : "") + word.text +
-                                ": known only when the script runs");
       const Flag* known = find_flag(flag);
       const bool its_value = known == nullptr || known->arity != 0;
-      if (its_value && !words.empty() && words.back() == flag) drop_flag();
+      if (its_value && !words.empty() && words.back() == flag) {
+        unresolved_.push_back({flag, {word.text}, flag_line});
+        words.pop_back();
+        lines.pop_back();
+      } else {
+        not_understood_.push_back(at_line(word.line) + word.text +
+                                  ": known only when the script runs");
+      }
     }
     return words;
   }
@@ -233,6 +235,7 @@ class Interpreter {
   std::string file_;
   std::map<std::string, Variable> variables_;
   std::vector<std::string> order_, not_understood_;
+  std::vector<Argument> unresolved_;
   std::vector<ShellWord> words_;
   std::optional<std::int64_t> nodes_, per_node_;
   bool found_ = false;

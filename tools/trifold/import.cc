@@ -159,9 +159,7 @@ Result<std::string> import_run(const Context& context, const Options& options,
     TRIFOLD_ASSIGN(known, model::load_model(name, context.data_dir));
     import.known_models.push_back(std::move(known));
   }
-  TRIFOLD_ASSIGN(imported, launch::import_arguments(script.arguments, import));
-  imported.not_understood.insert(imported.not_understood.begin(), script.not_understood.begin(),
-                                 script.not_understood.end());
+  TRIFOLD_ASSIGN(imported, launch::import_script(script, import));
   name_model(import.known_models, imported);
   imported.job.cluster_origin = {options.cluster, "", job::fingerprint(imported.job.cluster)};
   imported.job.profile = options.profile;

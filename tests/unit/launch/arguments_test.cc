@@ -72,8 +72,10 @@ OMP_NUM_THREADS=1 torchrun --nnodes 4 --nproc-per-node=8 --rdzv-id 7 \
                                               {"NCCL_IB_SL", "0"},
                                               {"OMP_NUM_THREADS", "1"}}));
   EXPECT_EQ(script->gpus, 32);
-  ASSERT_EQ(script->not_understood.size(), 1u);  // the data path is only known at run time
-  EXPECT_NE(script->not_understood[0].find("$DATA/text"), std::string::npos);
+  EXPECT_TRUE(script->not_understood.empty());
+  ASSERT_EQ(script->unresolved.size(), 1u);  // the data path is only known at run time
+  EXPECT_EQ(script->unresolved[0], (Argument{"--data-path", {"$DATA/text"}, 0}));
+  EXPECT_EQ(script->unresolved[0].line, 15);
 }
 
 TEST(Script, ABareBlockOfArgumentsIsEnough) {
@@ -111,7 +113,9 @@ TEST_TYPE: regular
                                       "--moe-layer-freq", "([0]*3+[1]*58)", "--recompute-modules",
                                       "mla_up_proj", "moe_act", "--norm-epsilon", "1e-6"}));
   EXPECT_EQ(script->environment.at("CUDA_DEVICE_MAX_CONNECTIONS"), "1");
-  EXPECT_EQ(script->not_understood.size(), 2u);  // --data-path and TEST_TYPE
+  EXPECT_EQ(script->not_understood.size(), 1u);  // TEST_TYPE
+  ASSERT_EQ(script->unresolved.size(), 1u);
+  EXPECT_EQ(script->unresolved[0].flag, "--data-path");
 }
 
 }  // namespace

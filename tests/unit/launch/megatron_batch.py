@@ -39,6 +39,17 @@ def load_checker(path):
     return module
 
 
+class Rows(list):
+    def tolist(self):
+        return self
+
+
+def rearrange(flat, pattern, l, s, u):
+    """einops.rearrange as create_hierarchical_groups asks for it."""
+    assert pattern == "(l s u) -> (l u) s", pattern
+    return Rows([flat[(i * s + k) * u + j] for k in range(s)] for i in range(l) for j in range(u))
+
+
 def judge(checker, root, plan):
     os.environ.update({name: str(value) for name, value in plan.get("env", {}).items()})
     report = checker.check(root, [str(word) for word in plan["args"]], plan["world_size"], 0,
@@ -61,6 +72,9 @@ def main():
     os.environ.update(WORLD_SIZE="1", RANK="0", LOCAL_RANK="0")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         checker.install_stubs()
+        # The checker's stand-ins for these return nothing, which hierarchical groups are made of.
+        importlib.import_module("einops").rearrange = rearrange
+        importlib.import_module("numpy").array = list
         for name in WARM:
             importlib.import_module(name)
     for line in sys.stdin:

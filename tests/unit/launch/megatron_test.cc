@@ -211,8 +211,9 @@ void expect_accepted(const std::vector<job::Job>& jobs, const std::string& name,
     const std::string what =
         name + ", plan " + job::job_id(*sent[i]) + ", Megatron " + version_name(checkout) + ": ";
     if (report.at("verdict") != "ACCEPT") {
-      ADD_FAILURE() << what << report.at("stages").back().dump() << "\n"
-                    << job::to_json(*sent[i]).dump();
+      for (const Json& stage : report.at("stages"))
+        if (stage.at("status") != "ok") ADD_FAILURE() << what << stage.dump();
+      std::printf("%s\n", job::to_json(*sent[i]).dump().c_str());
       continue;
     }
     ++(sent[i] == &jobs.front() ? best : others).accepted;
@@ -349,9 +350,11 @@ Result<std::vector<job::Job>> planned(const PlanRow& row) {
   query.training.optimizer.fp8_param_gather = job::is_low_precision(precision);  // as trifold plan
   TRIFOLD_ASSIGN(result, planner::plan(query, profile));
   std::vector<job::Job> jobs;
-  for (const planner::Candidate& plan : result.plans) jobs.push_back(plan.job);
+  std::set<std::string> seen;
+  for (const planner::Candidate& plan : result.plans)
+    if (seen.insert(job::job_id(plan.job)).second) jobs.push_back(plan.job);
   for (const auto& [kind, plan] : result.geometries)
-    if (plan.launchable) jobs.push_back(plan.job);
+    if (plan.launchable && seen.insert(job::job_id(plan.job)).second) jobs.push_back(plan.job);
   return jobs;
 }
 
@@ -369,7 +372,12 @@ TEST(Megatron, AcceptsThePlannersPlans) {
     ASSERT_FALSE(jobs->empty()) << name;
     for (const Checkout& checkout : all) {
       const std::string version = version_name(checkout);
-      expect_accepted(*jobs, name, checkout, best[version], others[version]);
+      // Every version for the best plan; the oldest and the youngest for the others.
+      const bool edge = &checkout == &all.front() || &checkout == &all.back();
+      if (!edge && std::getenv("TRIFOLD_MEGATRON_ALL") == nullptr)
+        expect_accepted({jobs->front()}, name, checkout, best[version], others[version]);
+      else
+        expect_accepted(*jobs, name, checkout, best[version], others[version]);
     }
     std::printf("%s: %zu plans\n", name.c_str(), jobs->size());
     std::fflush(stdout);
