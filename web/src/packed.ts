@@ -83,9 +83,23 @@ function curveOf(packed: PackedCurve): Memory['curves'][number] {
   return curve;
 }
 
+// Unpacked when a view first asks: the page's head is on the screen before that.
+function later<T extends object, K extends keyof T>(target: T, key: K, make: () => T[K]): void {
+  Object.defineProperty(target, key, {
+    configurable: true,
+    get: () => {
+      const value = make();
+      Object.defineProperty(target, key, { value });
+      return value;
+    },
+  });
+}
+
 export function unpack(page: Page): Page {
   const timeline = page.timeline as (Timeline & { packed?: PackedSlices }) | null;
-  if (timeline?.packed) timeline.slices = slicesOf(timeline.packed);
-  page.memory.curves = (page.memory.curves as unknown as PackedCurve[]).map(curveOf);
+  const packed = timeline?.packed;
+  if (timeline && packed) later(timeline, 'slices', () => slicesOf(packed));
+  const curves = page.memory.curves as unknown as PackedCurve[];
+  later(page.memory, 'curves', () => curves.map(curveOf));
   return page;
 }

@@ -113,7 +113,7 @@ function Controls({ controls, settings, onSet }: { controls: Control[]; settings
         const value = settings[control.key] ?? initial(control);
         const props = { control, id, value, onChange: (v: string) => onSet(control.key, v) };
         return (
-          <div class={settings[control.key] === undefined ? 'control' : 'control changed'}>
+          <div class={`control ${control.kind} ${settings[control.key] === undefined ? '' : 'changed'}`}>
             {control.kind === 'set' ? (
               <span class="label" id={`${id}-label`}>{control.label}</span>
             ) : (

@@ -145,7 +145,10 @@ function words(
     const left = p.timeline.omitted_s?.[row.stage];
     if (left) {
       const [from, to] = left.map((t) => Math.max(0, Math.min(width, (t - view.from) * scale))) as [number, number];
-      if (to - from > 260) context.fillText(omission(p.timeline), labelWidth + (from + to) / 2 - 80, y);
+      const middle = (from + to) / 2;
+      const next = row.start[firstAfter(row, view.from + (middle - 90) / scale)] ?? Infinity;
+      const free = to - from > 260 && (next - view.from) * scale > middle + 90;
+      if (free) context.fillText(omission(p.timeline), labelWidth + middle - 80, y);
     }
     for (let i = firstAfter(row, view.from); i < row.start.length && row.start[i]! < view.to; ++i) {
       const from = Math.max(labelWidth, labelWidth + (row.start[i]! - view.from) * scale);
