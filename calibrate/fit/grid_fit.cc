@@ -3,6 +3,7 @@
 
 #include <Eigen/Dense>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -188,18 +189,23 @@ ErrorReport report_of(const Problem& problem, const std::vector<Sample>& samples
   std::vector<double> fitted, points, signed_points;
   double largest = 0;
   std::map<int, int> curves;
+  // Samples of one shape (other expert counts, other sources) leave together.
+  std::map<std::array<double, 3>, std::vector<int>> shapes;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    if (samples[i].weight < kPinned) continue;
-    const int index = static_cast<int>(i);
+    const Sample& s = samples[i];
+    if (s.weight < kPinned) continue;
     ++report.samples;
-    fitted.push_back(relative(problem.residual[index]));
-    const double r = left_out(problem, {index})[0];
-    points.push_back(relative(r));
-    signed_points.push_back(std::expm1(r));
-    report.outliers.push_back({samples[i].x, samples[i].y, samples[i].z, std::expm1(r)});
-    largest = std::max(largest, samples[i].x);
-    ++curves[samples[i].curve];
+    fitted.push_back(relative(problem.residual[static_cast<int>(i)]));
+    shapes[{s.x, s.y, s.z}].push_back(static_cast<int>(i));
+    largest = std::max(largest, s.x);
+    ++curves[s.curve];
   }
+  for (const auto& [at, group] : shapes)
+    for (double r : left_out(problem, group)) {
+      points.push_back(relative(r));
+      signed_points.push_back(std::expm1(r));
+      report.outliers.push_back({at[0], at[1], at[2], std::expm1(r)});
+    }
   std::vector<int> group;
   for (std::size_t i = 0; i < samples.size(); ++i)
     if (samples[i].x == largest && samples[i].weight >= kPinned)

@@ -17,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -129,6 +130,13 @@ void add_bare(Operator op, double rows_over_even, const job::Job& job, layer::Bl
   out.operators.push_back(op);
 }
 
+// A case lasts as long as its busiest rank; the line has rank 0's rows. Of two ranks the other has
+// what is left.
+double busiest_rows(const LayerCase& c, double even) {
+  if (c.rows <= 0) return even;
+  return c.ep == 2 ? std::max(c.rows, 2 * even - c.rows) : c.rows;
+}
+
 layer::Block bare_block(const job::Job& job, const LayerCase& c) {
   layer::Block whole, bare;
   const model::LayerKind kind{true, false};
@@ -137,7 +145,7 @@ layer::Block bare_block(const job::Job& job, const LayerCase& c) {
   bare.kind = kind;
   const double even = static_cast<double>(c.tokens) * c.top_k;
   for (const Operator& op : whole.operators)
-    if (step_of(op) >= 0) add_bare(op, c.rows > 0 ? c.rows / even : 1, job, bare);
+    if (step_of(op) >= 0) add_bare(op, busiest_rows(c, even) / even, job, bare);
   return bare;
 }
 

@@ -46,11 +46,11 @@ TEST(MeasuredH200, LeftOutPointsAreFound) {
     if (!report.gated) continue;  // one efficiency for many kernels: reported, not held to this
     ++surfaces;
     // The bounds are 5, 15 and 10 %; this run does better.
-    EXPECT_LE(report.point_median, 0.03) << report.family;
+    EXPECT_LE(report.point_median, 0.035) << report.family;
     EXPECT_LE(report.point_p90, 0.15) << report.family;
     EXPECT_LE(report.curve_median, 0.06) << report.family;
     EXPECT_LE(report.curve_p90, 0.17) << report.family;
-    EXPECT_LE(report.holdout_median, 0.04) << report.family;
+    EXPECT_LE(report.holdout_median, 0.06) << report.family;
     EXPECT_LE(report.noise, 0.01) << report.family;
   }
   EXPECT_EQ(surfaces, 16);
@@ -68,7 +68,7 @@ TEST(MeasuredH200, LayersFromParts) {
                              c.measured.pass + (c.measured.graph ? " graph" : "");
     const double worst = std::max(std::abs(c.closed_error()), std::abs(c.simulated_error()));
     // Wanted: 10 % one after the other, 15 % overlapped.
-    EXPECT_LE(worst, c.measured.overlapped() ? 0.08 : 0.09) << name;
+    EXPECT_LE(worst, c.measured.overlapped() ? 0.07 : 0.06) << name;
   }
 }
 
