@@ -448,6 +448,11 @@ Verdict check(const Job& job, Runtime runtime) {
   return c.first;
 }
 
+bool megatron_shares_sequence(const Job& job) {
+  Checker c{job, Runtime::megatron, nullptr, {}};
+  return !context_rules(c);
+}
+
 std::vector<Verdict> check_all(const Job& job, Runtime runtime) {
   layout::Pipeline& pipeline = scratch_pipeline();
   const layout::Cut cut = layout::cut_pipeline(job.model, job.layout, pipeline, job.placement());

@@ -44,6 +44,9 @@ Verdict check(const Job& job, const layout::Pipeline& pipeline,
 std::vector<Verdict> check_all(const Job& job, Runtime runtime = Runtime::megatron);
 Verdict check(const Job& job, Runtime runtime = Runtime::megatron);
 
+// Rules TRI-ULYSSES and TRI-CP alone: does Megatron share a sequence as the Job's layout does?
+bool megatron_shares_sequence(const Job& job);
+
 std::string explain(
     const Verdict& verdict);  // "GRID-01: world size (252) is not divisible by ... (8); fix: ..."
 const std::vector<Rule>& rules();  // every rule this folder knows

@@ -230,11 +230,19 @@ class Search {
     const auto at = result_.geometries.find(kind);
     const double class_best =
         at == result_.geometries.end() ? INFINITY : at->second.estimate.step_time_s;
-    const bool only_others = g.ulysses_sp > 1 && query_.runtime == job::Runtime::megatron;
-    double& limit = only_others ? limits.other : limits.ranked;
+    const bool others = only_others(g);
+    double& limit = others ? limits.other : limits.ranked;
     limit = std::max(limit, class_best);
-    if (only_others) limits.ranked = 0;
+    if (others) limits.ranked = 0;
     return limits;
+  }
+
+  // No variant of the geometry is one that the query's runtime runs.
+  bool only_others(const Geometry& g) const {
+    if (g.ulysses_sp == 1 || query_.runtime == job::Runtime::any) return false;
+    job::Job job = base_job(query_);
+    set_geometry(g, job);
+    return !job::megatron_shares_sequence(job);
   }
 
   // One entry a geometry, whatever its rank order.
@@ -268,7 +276,7 @@ class Search {
       insert(result_.plans, std::move(*found.ranked), static_cast<std::size_t>(query_.best));
     }
     if (found.other) {
-      if (found.other->geometry.ulysses_sp > 1) note_class(*found.other);
+      if (only_others(found.other->geometry)) note_class(*found.other);
       insert(result_.not_launchable, std::move(*found.other), kOthers);
     }
   }
