@@ -11,6 +11,7 @@
 #include "launch/emit.h"
 #include "launch/import.h"
 #include "launch/script.h"
+#include "model/catalogue.h"
 
 namespace trifold::cli {
 
@@ -25,6 +26,19 @@ struct Options {
 
 bool is_json(const std::string& path) {
   return path.size() > 5 && path.substr(path.size() - 5) == ".json";
+}
+
+// What Megatron would find out when it runs.
+Result<void> check_memory(const Context& context, const job::Job& job,
+                          std::vector<launch::Finding>& findings) {
+  TRIFOLD_ASSIGN(estimate, estimate::estimate_job(job, context.data_dir));
+  if (!estimate.memory.fits())
+    findings.push_back(
+        {launch::Severity::warning, "TRI-OOM", "the step is predicted not to fit in memory",
+         fmt::format("stage {} reserves {:.1f} GiB of {:.1f} GiB", estimate.memory.worst_stage,
+                     to_gib(estimate.memory.reserved), to_gib(estimate.memory.capacity)),
+         "trifold estimate --explain-memory shows what to free"});
+  return {};
 }
 
 // A plan: its structure, then the arguments that it would start with, then memory.
@@ -45,17 +59,28 @@ Result<std::vector<launch::Finding>> check_plan(const Context& context, const Op
   check.gpus = job.gpus;
   check.arch = job.cluster.gpu.arch;
   findings = launch::check_arguments(plan.arguments, plan.environment, check);
-  TRIFOLD_ASSIGN(estimate, estimate::estimate_job(job, context.data_dir));
-  if (!estimate.memory.fits())
-    findings.push_back(
-        {launch::Severity::warning, "TRI-OOM", "the step is predicted not to fit in memory",
-         fmt::format("stage {} reserves {:.1f} GiB of {:.1f} GiB", estimate.memory.worst_stage,
-                     to_gib(estimate.memory.reserved), to_gib(estimate.memory.capacity)),
-         "trifold estimate --explain-memory shows what to free"});
+  TRIFOLD_TRY(check_memory(context, job, findings));
   return findings;
 }
 
-Result<std::vector<launch::Finding>> check_script(const Options& options,
+// With a cluster, arguments are a Job whose memory can be predicted.
+Result<void> check_on_cluster(const Context& context, const Options& options,
+                              const launch::LaunchScript& script, hardware::Cluster cluster,
+                              std::int64_t gpus, std::vector<launch::Finding>& findings) {
+  launch::ImportOptions import;
+  import.file = options.path;
+  import.gpus = gpus;
+  import.cluster = std::move(cluster);
+  for (const std::string& name : model::list_models(context.data_dir)) {
+    TRIFOLD_ASSIGN(known, model::load_model(name, context.data_dir));
+    import.known_models.push_back(std::move(known));
+  }
+  TRIFOLD_ASSIGN(imported, launch::import_script(script, import));
+  if (!job::check(imported.job, job::Runtime::any).legal()) return {};
+  return check_memory(context, imported.job, findings);
+}
+
+Result<std::vector<launch::Finding>> check_script(const Context& context, const Options& options,
                                                   launch::CheckOptions check) {
   launch::Environment variables;
   for (const std::string& assignment : options.variables) {
@@ -70,7 +95,16 @@ Result<std::vector<launch::Finding>> check_script(const Options& options,
   if (check.gpus == 0)
     return Error{ErrorCode::usage, "how many GPUs?", options.path,
                  "add --gpus N: the arguments do not say"};
-  return launch::check_arguments(script.arguments, script.environment, check);
+  if (options.cluster.empty())
+    return launch::check_arguments(script.arguments, script.environment, check);
+  TRIFOLD_ASSIGN(cluster, hardware::load_cluster(options.cluster, context.data_dir));
+  check.arch = cluster.gpu.arch;
+  std::vector<launch::Finding> findings =
+      launch::check_arguments(script.arguments, script.environment, check);
+  if (launch::accepted(findings))
+    TRIFOLD_TRY(
+        check_on_cluster(context, options, script, std::move(cluster), check.gpus, findings));
+  return findings;
 }
 
 int run(const Context& context, const Options& options) {
@@ -84,8 +118,8 @@ int run(const Context& context, const Options& options) {
   check.version = *version;
   check.arch = *arch;
   check.gpus = options.gpus;
-  const auto findings =
-      is_json(options.path) ? check_plan(context, options, check) : check_script(options, check);
+  const auto findings = is_json(options.path) ? check_plan(context, options, check)
+                                              : check_script(context, options, check);
   if (!findings) return report(findings.error());
   const bool accepted = launch::accepted(*findings);
   if (options.json) {
@@ -124,6 +158,8 @@ void add_check(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1 << 24));
   verb->add_option("--gpu", options->gpu, "ampere, hopper or blackwell (for arguments)")
       ->capture_default_str();
+  verb->add_option("--cluster", options->cluster,
+                   "where the arguments would run: their memory is predicted too");
   verb->add_option("--env", options->variables, "NAME=value that the job would see");
   verb->add_option("--id", options->id, "which record, when the file holds a list");
   verb->add_option("--set", options->sets, "override a field of a plan");

@@ -116,6 +116,10 @@ class Check(Case):
         plain["techniques"]["overlap"] = ["grad_reduce", "param_gather"]
         text = self.good("check", self.write("big.json", json.dumps(plain)))
         self.assertRegex(text, r"warning: TRI-OOM: .*GiB of .*GiB")
+        (self.path / "big.args").write_text(self.good("emit", "big.json"))
+        words = ["check", "big.args", "--gpus", "64"]
+        self.assertNotIn("TRI-OOM", self.good(*words))
+        self.assertIn("TRI-OOM", self.good(*words, "--cluster", "dgx-h100"))
         # MoE with TP and no sequence parallelism: Megatron warns, then dies in the first forward.
         result = self.run_it("check", self.job, "--set", "techniques.sequence_parallel=false")
         self.assertRegex(result.stdout, "TP-05")
