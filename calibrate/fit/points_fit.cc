@@ -51,7 +51,7 @@ namespace {
 using Nodes = std::array<std::vector<double>, 3>;
 
 constexpr double kBorrowed = 0.03;
-constexpr std::size_t kFewest = 4;              // points a surface needs
+constexpr std::size_t kFewest = 4;              // points a surface or a curve needs
 constexpr double kBackwardKernels = 3;          // of an attention backward: row sums, main, dQ
 constexpr double kBandwidthBound_us = 50;       // below it launch and ramp-up decide
 constexpr double kTransfer = 64.0 * (1 << 20);  // bytes a rank sends in a typical dispatch
@@ -301,7 +301,7 @@ struct Fitter {
                }))
             timings[static_cast<int>(p->shape[0])][p->shape[1]].push_back(p->us * 1e-6);
       for (const auto& [ranks, sizes] : timings) {
-        if (sizes.size() < 2) continue;
+        if (sizes.size() < kFewest) continue;
         hardware::CollectiveCurve curve = fit_curve(ranks, sizes, Basis::measured);
         curve.source = "measured here";
         for (double e : curve_leave_one_out(curve)) errors.push_back(std::abs(e));

@@ -246,6 +246,14 @@ class Calibrate(unittest.TestCase):
         self.assertEqual(curve["basis"], "measured")
         self.assertEqual(next(c for c in profile["collectives"]["all_reduce"] if c["ranks"] == 8)["basis"], "measured")
 
+    def test_two_sizes_are_no_curve(self):
+        log = self.write("two.log", text_log(sizes=[2 ** 20, 2 ** 30]))
+        done = self.run_it("calibrate", "--import", log, "--cluster", "dgx-h200", "-o", "out.json")
+        self.assertIn("note: too few points", done.stderr)
+        base = json.loads((ROOT / "hardware/profiles/h200.json").read_text())
+        curves = json.loads((self.path / "out.json").read_text())["collectives"]["all_reduce"]
+        self.assertEqual([c["seconds"] for c in curves], [c["seconds"] for c in base["collectives"]["all_reduce"]])
+
     def test_rows_that_failed_their_check_are_left_out(self):
         curve, _ = self.curve(self.write("wrong.log", text_log(wrong=(2 ** 20,))))
         self.assertNotIn(2 ** 20, curve["bytes"])

@@ -91,7 +91,11 @@ Result<int> fit_profile(const Context& context, const Arguments& a, const std::s
   flag_software(("base profile '" + base.name + "'").c_str(), base.provenance, points.provenance);
   const std::string name = a.name.empty() ? cluster.profile + "-measured" : a.name;
   TRIFOLD_ASSIGN(fitted, fit::fit_points(points, cluster, base, name));
-  fmt::print(stderr, "{}", fit::error_table(fitted.reports));
+  if (fitted.reports.empty())
+    fmt::print(stderr, "note: too few points for a surface or a curve: '{}' answers for all\n",
+               base.name);
+  else
+    fmt::print(stderr, "{}", fit::error_table(fitted.reports));
   const std::string text = hardware::dump_profile(fitted.profile);
   if (a.output.empty() || a.output == "-")
     print(text);
