@@ -128,6 +128,10 @@ void check_graphs(const Question& q, Findings& out) {
       (!s.graph_modules.empty() || !s.has("--no-check-for-nan-in-loss-and-grad")))
     out.reject("CG-02");
   if (s.graph_impl == "transformer_engine" || s.graph_impl == "local") check_scopes(s, out);
+  if (q.options.version <= MegatronVersion::v0_17 && s.graph_impl != "transformer_engine" &&
+      s.ep > 1 && !s.has("--moe-pad-experts-for-cuda-graph-inference"))
+    out.reject("CG-02", "CUDA graphs with expert parallelism",
+               "add --moe-pad-experts-for-cuda-graph-inference");
   if (s.full_recompute && s.graph_impl != "full_iteration") out.reject("CG-06");
   if (s.selective && s.graph_impl == "transformer_engine" && contains(s.recompute, "moe") &&
       contains(s.graph_modules, "moe_router"))

@@ -148,6 +148,8 @@ void emit_graphs(Emitter& out) {
     } else {
       out.put("--cuda-graph-impl", "local");
       out.put("--cuda-graph-scope", "full_iteration");
+      if (out.job.model.is_moe() && out.job.layout.ep > 1)  // asked for, though it is inference's
+        out.put("--moe-pad-experts-for-cuda-graph-inference");
     }
     return;
   }

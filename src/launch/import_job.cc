@@ -144,8 +144,9 @@ void read_recompute(Importer& in, job::Techniques& t) {
 }
 
 void read_graphs(Importer& in, job::Techniques& t) {
-  for (const char* flag : {"--cuda-graph-impl", "--cuda-graph-modules", "--cuda-graph-scope",
-                           "--enable-cuda-graph", "--external-cuda-graph"})
+  for (const char* flag :
+       {"--cuda-graph-impl", "--cuda-graph-modules", "--cuda-graph-scope", "--enable-cuda-graph",
+        "--external-cuda-graph", "--moe-pad-experts-for-cuda-graph-inference"})
     in.mark(flag);
   const Settings& s = in.settings;
   if (s.graph_impl == "none") return;

@@ -7,6 +7,7 @@
 #include "base/table.h"
 #include "cli.h"
 #include "estimate/estimate.h"
+#include "hardware/rescaled.h"
 #include "launch/compare.h"
 
 namespace trifold::cli {
@@ -76,31 +77,79 @@ std::string text_of(const launch::Comparison& c) {
   return text;
 }
 
-// A site correction: the time factor on GEMM and attention clocks, within their physical range,
-// with where it came from.
+// What a slower or faster machine is: how each constant moves with the time of its work.
+struct SiteConstant {
+  const char* key;
+  bool is_rate;  // an efficiency: time is its inverse
+};
+constexpr SiteConstant kSite[] = {{"gemm_sustained_factor", false},
+                                  {"attention_sustained_factor", false},
+                                  {"hbm_efficiency", true}};
+
+const hardware::ConstantSpec& spec_of(const char* key) {
+  for (const hardware::ConstantSpec& spec : hardware::constant_specs())
+    if (std::string(spec.key) == key) return spec;
+  TRIFOLD_CHECK(false);
+  return hardware::constant_specs().front();
+}
+
+// Every site constant moved so that its work takes `times` as long, with where that came from.
+hardware::Profile corrected(const hardware::Profile& profile, double times,
+                            const std::string& source) {
+  hardware::Profile out = profile;
+  for (const SiteConstant& c : kSite) {
+    const hardware::ConstantSpec& spec = spec_of(c.key);
+    const double value =
+        c.is_rate ? profile.constant(c.key) / times : profile.constant(c.key) * times;
+    out.constants[c.key] = {value, spec.low, spec.high, true, hardware::Basis::measured, source};
+  }
+  return out;
+}
+
+// One slowdown of the constants above with which the prediction meets the log, within their
+// physical ranges.
 Result<void> update_profile(const Context& context, const job::Job& job, const Options& options,
                             const launch::Comparison& c) {
   TRIFOLD_ASSIGN(profile,
                  hardware::load_profile(job.profile.empty() ? job.cluster.profile : job.profile,
                                         context.data_dir));
-  for (const char* key : {"gemm_sustained_factor", "attention_sustained_factor"}) {
-    for (const hardware::ConstantSpec& spec : hardware::constant_specs()) {
-      if (std::string(spec.key) != key) continue;
-      const double value = profile.constant(key) * c.time_factor;
-      if (value < spec.low || value > spec.high)
-        return input_error(
-            fmt::format("{} would become {:.2f}, outside its physical range {:.2f}..{:.2f}", key,
-                        value, spec.low, spec.high),
-            options.log, "something other than clocks differs; look at the suspects first");
-      profile.constants[key] = {value,
-                                spec.low,
-                                spec.high,
-                                true,
-                                hardware::Basis::measured,
-                                fmt::format("site correction x{:.3f} from {} ({} iterations)",
-                                            c.time_factor, options.log, c.steady)};
-    }
+  double ratio = 1;
+  if (!job.cluster_origin.overrides.empty()) {
+    TRIFOLD_ASSIGN(r,
+                   hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, context.data_dir));
+    ratio = r;
   }
+  TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout, job.placement()));
+  const auto step = [&](double times) {
+    hardware::Profile moved = corrected(profile, times, "");
+    if (ratio != 1) moved = hardware::rescaled(moved, ratio);
+    estimate::Estimator estimator(job.cluster, moved);
+    estimate::Estimate e;
+    estimator.evaluate_time(job, pipeline, e);
+    return e.step_time_s;
+  };
+  double low = 1e-3, high = 1e3;
+  for (const SiteConstant& s : kSite) {
+    const hardware::ConstantSpec& spec = spec_of(s.key);
+    const double value = profile.constant(s.key);
+    low = std::max(low, s.is_rate ? value / spec.high : spec.low / value);
+    high = std::min(high, s.is_rate ? value / spec.low : spec.high / value);
+  }
+  const double measured = c.time_factor * step(1);
+  const double shortest = step(low), longest = step(high);
+  if (measured < shortest || measured > longest)
+    return input_error(
+        fmt::format("{} measured, and the clocks' physical range reaches {} to {}",
+                    human_seconds(measured), human_seconds(shortest), human_seconds(longest)),
+        options.log, "something other than clocks differs; look at the suspects first");
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (step(middle) < measured ? low : high) = middle;
+  }
+  profile = corrected(profile, high,
+                      fmt::format("site correction x{:.3f}: {} ran x{:.3f} the predicted step ({} "
+                                  "iterations of job {})",
+                                  high, options.log, c.time_factor, c.steady, job::job_id(job)));
   profile.name += "-site";
   return write_text(options.profile_out, hardware::dump_profile(profile));
 }

@@ -236,17 +236,26 @@ class Compare(Case):
         self.bad(INPUT, "another run: GPUs 2, the plan has 64", "compare", self.job,
                  self.write("train.log", self.log()))
 
+    def synthetic(self, seconds):
+        return "".join(f" [2026-01-01 00:00:00] iteration {i}/ 12 | elapsed time per iteration (ms): {seconds * 1e3} | "
+                       "global batch size: 512 | number of skipped iterations: 0 | number of nan iterations: 0 |\n"
+                       for i in range(1, 13))
+
     def test_profile(self):
-        log = self.write("train.log", self.log())
-        result = self.run_it("compare", self.job_file(), log, "--update-profile", "site.json")
-        if result.returncode != DONE:  # the correction is outside a constant's physical range
-            self.assertEqual(result.returncode, INPUT)
-            self.assertRegex(result.stderr, "physical range")
-            self.assertFalse((self.path / "site.json").exists())
-            return
+        """A site that is 10 % slower: the correction says from what, and makes the estimate slower."""
+        predicted = json.loads(self.good("estimate", self.job, "--json"))["step_time_s"]["value"]
+        log = self.write("train.log", self.synthetic(1.1 * predicted))
+        self.good("compare", self.job, log, "--update-profile", "site.json")
         profile = (self.path / "site.json").read_text()
-        self.assertRegex(profile, r"site correction x[0-9.]+ from train\.log \(\d+ iterations\)")
+        source = json.loads(profile)["constants"]["gemm_sustained_factor"]["source"]
+        self.assertRegex(source, r"site correction x1\.\d+: train\.log ran x1\.100 .*8 iterations of job [0-9a-f]{16}")
         self.assertIn("-site", json.loads(profile)["name"])
+        again = json.loads(self.good("estimate", self.job, "--json", "--set", "profile=site.json"))["step_time_s"]["value"]
+        self.assertAlmostEqual(again / predicted, 1.1, places=5)
+        # Ten times slower is no site: nothing is written.
+        self.bad(INPUT, "physical range", "compare", self.job, self.write("slow.log", self.synthetic(10 * predicted)),
+                 "--update-profile", "slow.json")
+        self.assertFalse((self.path / "slow.json").exists())
 
 
 def main():
