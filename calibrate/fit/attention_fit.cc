@@ -49,6 +49,8 @@ struct TableNine {
 constexpr TableNine kHopperNine[] = {{4096, 553, 422}, {16384, 638, 523}};
 constexpr TableNine kBlackwellNine[] = {{4096, 1324, 1083}, {16384, 1698, 1298}};
 constexpr double kBlackwellNinePeak = 2500;
+// B200: SimuMax's runs at 128 k tokens reach about 800 forward (its backward 0.97 of that).
+constexpr TableNine kSimuMaxB200 = {32768, 800, 776};
 constexpr double kFa3Head256[6] = {286, 427, 537, 612, 628, 642};  // H100, 512 .. 16384, causal
 
 int curve_of(double head_dim, double heads_batch) {
@@ -76,14 +78,20 @@ void add_published(const GpuFacts& gpu, bool backward, std::vector<Sample>& out)
   const double peak = gpu.bf16 / 1e12;
   if (gpu.fp8 > 0) {
     const auto& nine = gpu.blackwell ? kBlackwellNine : kHopperNine;
+    // Taken on GB200, newer cuDNN: where a GPU has rows of its own, a guide.
+    const double weight = gpu.profile == "b200" ? 0.3 : 1;
     for (const TableNine& row : nine)
       add(out, row.sequence, 192, 128,
-          (backward ? row.backward : row.forward) / (gpu.blackwell ? kBlackwellNinePeak : peak), 1);
+          (backward ? row.backward : row.forward) / (gpu.blackwell ? kBlackwellNinePeak : peak),
+          weight);
   }
+  if (gpu.profile == "b200")
+    add(out, kSimuMaxB200.sequence, 128, 16,  // 8 heads a rank
+        (backward ? kSimuMaxB200.backward : kSimuMaxB200.forward) / peak, 0.15);
   if (gpu.profile == "h800") add(out, 4096, 192, 128, (backward ? 420 : 555) / peak * 132 / 112, 1);
   if (backward) return;
   // Batch 1 and a TRT-LLM kernel: launch-bound below 4k. They guide; on A100 they are all there is.
-  const double weight = gpu.profile == "a100" ? 0.5 : 0.08;
+  const double weight = gpu.profile == "a100" || gpu.profile == "b200" ? 0.5 : 0.08;
   for (const ContextRow& row : kContext)
     if (gpu.profile == row.profile)
       for (int i = 0; i < 6; ++i) add(out, 512 << i, 128, 64, row.tflops[i] / peak, weight);

@@ -141,15 +141,14 @@ std::vector<double> evaluate(const std::vector<Case>& cases, const Profiles& pro
 FitResult fit_constants(const std::vector<Case>& cases, Profiles profiles,
                         const std::vector<Parameter>& parameters, const FitOptions& options) {
   const auto count = static_cast<Eigen::Index>(parameters.size());
-  Eigen::VectorXd start(count), x(count);
+  Eigen::VectorXd x(count);
   std::vector<Bounds> bounds;
   for (Eigen::Index i = 0; i < count; ++i) {
     const Parameter& p = parameters[static_cast<std::size_t>(i)];
     const std::string& profile = p.profiles.empty() ? profiles.begin()->first : p.profiles.front();
-    start[i] = to_internal(spec_of(p.key), profiles.at(profile).constant(p.key));
+    x[i] = to_internal(spec_of(p.key), profiles.at(profile).constant(p.key));
     bounds.push_back(bounds_of(spec_of(p.key)));
   }
-  x = start;
   const auto values_of = [&](const Eigen::VectorXd& v) {
     std::vector<double> values;
     for (Eigen::Index i = 0; i < count; ++i) values.push_back(std::exp(v[i]));
@@ -159,10 +158,16 @@ FitResult fit_constants(const std::vector<Case>& cases, Profiles profiles,
     apply(parameters, values_of(v), profiles);
     return residuals(cases, profiles);
   };
-  const double prior_weight =
-      0.02 / options.prior_sigma;  // a typical row error over the prior's width
+  // Priors sit at the specification's values, not at an earlier fit's, which has seen every row.
+  Eigen::VectorXd prior_weight(count), center(count);
+  for (Eigen::Index i = 0; i < count; ++i) {
+    const hardware::ConstantSpec& spec = spec_of(parameters[static_cast<std::size_t>(i)].key);
+    const bool clock = std::string_view(spec.key) == "gemm_sustained_factor";
+    prior_weight[i] = options.row_sigma / (clock ? options.clock_sigma : options.prior_sigma);
+    center[i] = to_internal(spec, spec.value);
+  }
   const auto prior_at = [&](const Eigen::VectorXd& v) -> Eigen::VectorXd {
-    return (v - start) * prior_weight;
+    return (v - center).cwiseProduct(prior_weight);
   };
 
   Eigen::VectorXd r = residuals_at(x);
@@ -179,9 +184,9 @@ FitResult fit_constants(const std::vector<Case>& cases, Profiles profiles,
     for (Eigen::Index i = 0; i < r.size(); ++i)
       weight[i] = std::abs(r[i]) <= options.huber ? 1 : options.huber / std::abs(r[i]);
     Eigen::MatrixXd normal = jacobian.transpose() * weight.asDiagonal() * jacobian;
-    normal.diagonal().array() += prior_weight * prior_weight;
+    normal.diagonal() += prior_weight.cwiseProduct(prior_weight);
     const Eigen::VectorXd gradient =
-        jacobian.transpose() * weight.asDiagonal() * r + prior_at(x) * prior_weight;
+        jacobian.transpose() * weight.asDiagonal() * r + prior_at(x).cwiseProduct(prior_weight);
     const double before = loss(r, prior_at(x), options.huber);
     bool improved = false;
     for (int attempt = 0; attempt < 5 && !improved; ++attempt, damping *= 6) {

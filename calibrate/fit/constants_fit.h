@@ -3,8 +3,8 @@
 
 // Fits the profiles' few free constants on published training runs: per GPU type or common to all,
 // never per model and never per row. Damped Gauss-Newton on log throughput errors with Huber
-// weights, weak priors at the starting values and hard physical bounds (a parameter that ends on a
-// bound is reported: it is the best bug detector there is).
+// weights, weak priors at the specification's values and hard physical bounds (a parameter that
+// ends on a bound is reported: it is the best bug detector there is).
 
 #include <functional>
 #include <map>
@@ -36,8 +36,10 @@ std::vector<Case> fit_cases(const std::vector<observe::Observation>& observation
 
 struct FitOptions {
   int iterations = 12;
-  double huber = 0.12;       // log error beyond which a row counts linearly
-  double prior_sigma = 0.5;  // of ln(value / start)
+  double huber = 0.06;      // log error beyond which a row counts linearly
+  double row_sigma = 0.05;  // log error of a row that priors are weighed against
+  // Priors at the specification's values, in ln(value): constants; clocks, which GPU types share.
+  double prior_sigma = 0.4, clock_sigma = 0.2;
 };
 
 struct FitResult {

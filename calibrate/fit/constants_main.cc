@@ -13,6 +13,7 @@
 
 #include "base/table.h"
 #include "calibrate/fit/constants_fit.h"
+#include "calibrate/fit/knock_out.h"
 
 namespace {
 
@@ -92,8 +93,21 @@ void print_groups(const std::vector<fit::Case>& cases, const std::vector<double>
   fmt::print("{}", table.text());
 }
 
+void print_knock_outs(const std::vector<observe::Observation>& observations,
+                      const fit::Profiles& profiles, double whole) {
+  std::vector<std::pair<double, std::string>> order;
+  for (const fit::KnockOut& k : fit::knock_out(observations, profiles))
+    order.emplace_back(stats_of(k.errors).mean, k.mechanism);
+  std::sort(order.rbegin(), order.rend());
+  Table table({"Taken out, the rest fitted anew", "mean |e|", "worth"});
+  for (const auto& [mean, name] : order)
+    table.add(
+        {name, fmt::format("{:.1f} %", 100 * mean), fmt::format("{:+.1f}", 100 * (mean - whole))});
+  fmt::print("\n{}", table.text());
+}
+
 int run(const std::vector<std::string>& files, const std::string& data, bool write, bool rows,
-        bool quick) {
+        bool quick, bool knock_outs) {
   std::vector<observe::Observation> observations;
   for (const std::string& file : files) {
     auto set = observe::load_observations(file, data);
@@ -126,14 +140,22 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
   table.add(row("fitted", stats_of(fitted.errors), cases.size()));
   if (!quick) {
     const auto left_out = [&](const char* name, auto key) {
-      table.add(
-          row(name, stats_of(fit::leave_one_out(cases, *profiles, parameters, key)), cases.size()));
+      const std::vector<double> errors = fit::leave_one_out(cases, *profiles, parameters, key);
+      std::map<std::string, std::vector<double>> folds;
+      for (std::size_t i = 0; i < cases.size(); ++i)
+        folds[key(*cases[i].observation)].push_back(errors[i]);
+      if (rows) fmt::print("leave one {} out:\n", name), print_rows(cases, errors);
+      table.rule();
+      table.add(row(fmt::format("leave one {} out", name), stats_of(errors), cases.size()));
+      for (const auto& [fold, list] : folds)
+        table.add(row("  " + fold, stats_of(list), list.size()));
     };
-    left_out("leave one model out", [](const auto& o) { return o.model_name; });
-    left_out("leave one GPU out", [](const auto& o) { return o.job.cluster.name; });
-    left_out("leave one source out", source_family);
+    left_out("model", [](const auto& o) { return o.model_name; });
+    left_out("GPU", [](const auto& o) { return o.job.cluster.name; });
+    left_out("source", source_family);
   }
   fmt::print("{}", table.text());
+  if (knock_outs) print_knock_outs(observations, *profiles, stats_of(fitted.errors).mean);
   if (!write) return 0;
   fit::apply(parameters, fitted.values, *profiles);
   for (const auto& [name, profile] : *profiles) {
@@ -150,12 +172,13 @@ int main(int argc, char** argv) {
   CLI::App app{"Fit profile constants on published training runs", "trifold_fit_constants"};
   std::vector<std::string> files;
   std::string data = TRIFOLD_SOURCE_DIR;
-  bool write = false, rows = false, quick = false;
+  bool write = false, rows = false, quick = false, knock_outs = false;
   app.add_option("files", files, "observation records")->required();
   app.add_option("--data", data, "folder that holds models/ and hardware/");
   app.add_flag("--write", write, "write the fitted constants into the profiles");
   app.add_flag("--rows", rows, "print every row, worst first");
   app.add_flag("--quick", quick, "skip the left-out fits");
+  app.add_flag("--knock-out", knock_outs, "what each mechanism is worth");
   CLI11_PARSE(app, argc, argv);
-  return run(files, data, write, rows, quick);
+  return run(files, data, write, rows, quick, knock_outs);
 }

@@ -29,9 +29,9 @@ const std::vector<ConstantSpec> kConstants = {
     {"kernel_gap_s", "s", 2.5e-6, 1e-6, 6e-6, "device time between dependent kernels"},
     {"kernel_gap_graph_s", "s", 1.2e-6, 0.5e-6, 3e-6, "the same inside a CUDA graph"},
     {"host_op_s", "s", 8e-6, 4e-6, 15e-6, "host time of one host operation"},
-    {"host_op_unbound_factor", "1", 1.5, 1, 2.5, "host time multiplier of a process not bound to its CPUs"},
+    {"host_op_unbound_factor", "1", 2, 1, 3, "host time multiplier of a process not bound to its CPUs"},
     {"host_overlap_factor", "1", 1.5, 1, 2, "host time multiplier of merged forward-backward"},
-    {"hbm_efficiency", "1", 0.65, 0.5, 0.92, "HBM rate of memory-bound kernels, of the datasheet"},
+    {"hbm_efficiency", "1", 0.65, 0.4, 0.92, "HBM rate of memory-bound kernels, of the datasheet"},
     {"quantize_efficiency", "1", 0.5, 0.3, 0.9, "HBM rate of quantise and transpose passes, of the datasheet"},
     {"gemm_sustained_factor", "1", 1.17, 0.8, 1.45, "GEMM time multiplier at sustained, power-limited clocks"},
     {"attention_sustained_factor", "1", 1.0, 0.8, 1.3, "attention time multiplier at sustained clocks"},
@@ -51,9 +51,8 @@ const std::vector<ConstantSpec> kConstants = {
     {"optimizer_fixed_s", "s", 0.01, 0.002, 0.03, "fixed part of an optimizer step"},
     {"step_sync_s", "s", 0.02, 0, 0.06,
      "waiting of a step's end (gradient norm, stragglers, data) per doubling of the nodes"},
-    {"natural_imbalance", "1", 1.5, 1, 3, "load of the busiest expert rank over the mean, natural routing"},
     {"host_link_efficiency", "1", 0.8, 0.5, 0.95, "share of the PCIe or C2C rate that copies reach"},
-    {"step_sigma", "1", 0.06, 0.03, 0.2, "one-sigma relative error of a step time for stated settings"},
+    {"step_sigma", "1", 0.054, 0.03, 0.2, "one-sigma relative error of a step time for stated settings"},
     // clang-format on
 };
 

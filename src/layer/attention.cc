@@ -48,6 +48,8 @@ void gqa_projections(Builder& b) {
   const double dim = static_cast<double>(a.head_dim);
   const double q_width = static_cast<double>(a.heads) * dim / t, kv_width = kv * dim / t;
   b.linear("qkv", n, q_width * (a.output_gate ? 2 : 1) + 2 * kv_width, h);
+  // Queries leave the fused projection through a copy; backward joins the three gradients again.
+  b.elementwise("qkv_split", 4 * n * q_width, 4 * n * (q_width + 2 * kv_width));
   if (a.qk_norm)
     b.elementwise("qk_norm", 4 * n * (q_width + kv_width), 8 * n * (q_width + kv_width), 2, 4);
   if (!b.model.rope.none)
@@ -67,6 +69,7 @@ void mla_projections(Builder& b) {
     b.elementwise("q_latent_norm", 4 * nl * ql, 8 * nl * ql);
   }
   b.linear("kv_down", nl, kl + rope, h);
+  b.elementwise("latent_grad_sum", 0, 6 * nl * h, 0, 1);
   b.elementwise("kv_latent_norm", 4 * nl * kl, 8 * nl * kl);
   b.modules({Recompute::mla_up_proj, Recompute::full});
   b.linear("q_up", n, heads * (nope + rope), ql > 0 ? ql : h);
@@ -127,7 +130,10 @@ void core_attention(Builder& b, bool in_window) {
                                                           : hardware::Dtype::bf16;
   op.m = windowed && a.window > 0 ? std::min(s, static_cast<double>(a.window)) : s;
   op.n = qk;
-  op.k = heads * static_cast<double>(b.job.training.micro_batch_size);
+  // After an all-to-all a rank holds whole sequences of fewer heads.
+  const bool swapped = b.job.layout.ulysses_sp > 1 || b.techniques.cp_comm == CpComm::a2a;
+  op.k = heads * static_cast<double>(b.job.training.micro_batch_size) /
+         (swapped ? b.job.layout.sequence_ranks() : 1);
   op.flops = 2 * b.shape.tokens * heads * keys * (qk + v);
   op.kernels = 1;
   op.host_ops = counts::kAttentionHost;

@@ -29,8 +29,9 @@ inline constexpr float kAllToAllHost = 24, kFlexHost = 12;
 // With capacity and padding shapes are static: no counts are exchanged and nothing is waited for.
 inline constexpr float kStaticAllToAllHost = 8;
 
-// Grouped linear: one GEMM launch an expert (multi-stream cuBLAS), each with descriptor set-up.
-inline constexpr float kExpertGemmHost = 1.5f;
+// Grouped linear: one GEMM launch an expert (multi-stream cuBLAS), each with descriptors and a
+// heuristic query.
+inline constexpr float kExpertGemmHost = 2.1f;
 
 // Unfused permutation: masks, sorts, gathers and scatters one by one; sorting chunks splits and
 // concatenates one view a (source rank, local expert) pair.
@@ -42,18 +43,18 @@ inline constexpr float kUnfusedPermuteHost = 20, kUnfusedLocalPermuteHost = 6,
 constexpr float quantize_kernels(hardware::Dtype d) {
   switch (d) {
     case hardware::Dtype::fp8_tensor:
-      return 2;  // amax, cast
+      return 3;  // amax, its scale, cast with transpose
     case hardware::Dtype::fp8_block:
       return 1;
     case hardware::Dtype::mxfp8:
-      return 2;  // cast, scale swizzle
+      return 4;  // cast; swizzled scales of both copies and of the weight beside them
     case hardware::Dtype::nvfp4:
-      return 4;  // amax, Hadamard, cast, swizzle
+      return 5;  // amax, Hadamard, cast, two swizzles
     default:
       return 0;
   }
 }
-constexpr float quantize_host(hardware::Dtype d) { return 1.5f * quantize_kernels(d); }
+constexpr float quantize_host(hardware::Dtype d) { return 1.2f * quantize_kernels(d); }
 
 // HBM bytes per element of a quantise pass that writes the row-wise and the column-wise copy.
 // Source: modelling.md 3.

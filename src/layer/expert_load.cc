@@ -6,7 +6,7 @@
 // Stated distributions (zipf, dirichlet, histogram) give the shares; experts are dealt to ranks in
 // a seeded order, and no expert can hold more than 1/top_k of the copies (a token picks it at most
 // once). Forced balance is exactly even. Natural routing without a distribution: expert loads
-// scatter with a coefficient of variation of about 0.8 around their mean (auxiliary-loss-balanced
+// scatter with a coefficient of variation of about 1.2 around their mean (auxiliary-loss-balanced
 // training; assumed, from the 15-40 % slow-downs of natural against forced routing in
 // shared/data/observations), independent between experts, so a rank of q experts scatters by 0.6 /
 // sqrt(q) and the worst of r ranks lies about sqrt(2 ln r) deviations up.
@@ -25,7 +25,7 @@ namespace trifold::layer {
 
 namespace {
 
-constexpr double kNaturalExpertVariation = 0.8;
+constexpr double kNaturalExpertVariation = 1.2;
 
 std::vector<double> expert_shares(const job::Routing& routing, const model::Moe& moe) {
   const int experts = static_cast<int>(moe.experts);

@@ -39,6 +39,8 @@ struct Observation {
   bool full_attention = false;  // flops_convention
   Measured measured;
   bool settings_stated() const { return unknown.empty() && quality == Quality::full; }
+  // Of a source that ran one machine: its level is that machine's (validation_text's one factor).
+  bool one_machine() const { return id.rfind("simumax", 0) == 0; }
 };
 
 // Settings that a source applies to all its runs and does not repeat per record

@@ -115,12 +115,12 @@ std::vector<Row> predict_all(const std::vector<Observation>& observations,
 }
 
 std::vector<const Row*> scored(const std::vector<Row>& rows) {
-  std::vector<const Row*> out;
+  std::vector<const Row*> fleets, machine;
   for (const Row& row : rows)
     if (row.usable && row.has_error && row.observation->settings_stated() &&
         row.observation->ladder.empty())
-      out.push_back(&row);
-  return out;
+      (row.observation->one_machine() ? machine : fleets).push_back(&row);
+  return fleets.empty() ? machine : fleets;
 }
 
 Summary summarize(const std::vector<const Row*>& rows) {

@@ -51,7 +51,8 @@ std::vector<Row> predict_all(const std::vector<Observation>& observations,
                              const ProfileOf& profile_of, Method method = Method::estimate);
 
 Summary summarize(const std::vector<const Row*>& rows);
-// The rows that count in the mean error: settings stated, no ladder, a throughput measured.
+// The rows that count in the mean error: settings stated, no ladder, a throughput measured; those
+// of a one-machine source only where there are no others.
 std::vector<const Row*> scored(const std::vector<Row>& rows);
 
 // Records that differ only in layout or technique: would we have picked the winner?

@@ -101,6 +101,7 @@ Table summary_table(const std::vector<Row>& rows, bool with_groups) {
       if (row.usable && row.has_error && keep(*row.observation)) chosen.push_back(&row);
     add_summary(table, name, chosen);
   };
+  apart("apart: one node of one machine", [](const Observation& o) { return o.one_machine(); });
   apart("apart: ablation ladder", [](const Observation& o) { return !o.ladder.empty(); });
   apart("apart: from a table alone, all fields known",
         [](const Observation& o) { return o.quality == Quality::table && o.unknown.empty(); });
@@ -151,9 +152,7 @@ std::string memory_summary(const std::vector<Row>& rows) {
 std::string machine_factor(const std::vector<Row>& rows) {
   std::vector<double> ratios, others;
   for (const Row& row : rows) {
-    if (!row.usable || !row.has_error ||
-        row.observation->source.find("SimuMax") == std::string::npos)
-      continue;
+    if (!row.usable || !row.has_error || !row.observation->one_machine()) continue;
     (ratios.size() <= others.size() ? ratios : others).push_back(1 + row.relative_error);
   }
   if (others.empty()) return "";

@@ -40,11 +40,12 @@ TEST_F(Validation, PublishedTrainingRuns) {
   EXPECT_EQ(set.skipped.size(), 50u);
   const Summary s = summarize(scored(rows));
   EXPECT_GE(s.count, 170);
-  EXPECT_LE(s.mean_absolute_error, 0.046);
-  EXPECT_LE(s.median_absolute_error, 0.035);
-  EXPECT_LE(s.p90_absolute_error, 0.095);
-  EXPECT_LE(std::abs(s.bias), 0.015);
+  EXPECT_LE(s.mean_absolute_error, 0.042);
+  EXPECT_LE(s.median_absolute_error, 0.031);
+  EXPECT_LE(s.p90_absolute_error, 0.08);
+  EXPECT_LE(std::abs(s.bias), 0.005);
   EXPECT_GE(s.interval_coverage, 0.72);
+  EXPECT_LE(s.interval_coverage, 0.88);
   const Ranking r = rank(rows);
   EXPECT_GE(r.clear_ordered, 0.95 * r.clear_pairs);
   EXPECT_LE(r.mean_regret, 0.006);
@@ -80,6 +81,8 @@ TEST_F(Validation, TheLadderOfDeepSeekOnGb200KeepsItsSigns) {
   // HybridEP.
   for (std::size_t step : {3u, 4u, 5u, 7u, 10u})
     EXPECT_GT(ladder[step], ladder[step - 1]) << "step " << step;
+  // Published: 494.46 to 970.01 TFLOP/s.
+  EXPECT_NEAR(ladder.back() / ladder.front(), 970.01 / 494.46, 0.2 * 970.01 / 494.46);
 }
 
 }  // namespace
