@@ -8,7 +8,7 @@
 // once). Forced balance is exactly even. Natural routing without a distribution: expert loads
 // scatter with a coefficient of variation of about 1.2 around their mean (auxiliary-loss-balanced
 // training; assumed, from the 15-40 % slow-downs of natural against forced routing in
-// shared/data/observations), independent between experts, so a rank of q experts scatters by 0.6 /
+// shared/data/observations), independent between experts, so a rank of q experts scatters by 1.2 /
 // sqrt(q) and the worst of r ranks lies about sqrt(2 ln r) deviations up.
 
 #include "layer/expert_load.h"
