@@ -65,11 +65,10 @@ std::vector<KnockOut> knock_out(const std::vector<Observation>& observations,
     std::vector<Parameter> parameters = fitted_parameters(profiles);
     for (const auto& [key, value] : mechanism.constants) {
       for (auto& [name, profile] : held) profile.constants[key].value = value;
-      parameters.erase(std::remove_if(parameters.begin(), parameters.end(),
-                                      [&, k = std::string(key)](const Parameter& p) {
-                                        return p.key == k;
-                                      }),
-                       parameters.end());
+      parameters.erase(
+          std::remove_if(parameters.begin(), parameters.end(),
+                         [&, k = std::string(key)](const Parameter& p) { return p.key == k; }),
+          parameters.end());
     }
     table.push_back({mechanism.name, fit_constants(fit_cases(changed), held, parameters).errors});
   }
