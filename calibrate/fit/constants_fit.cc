@@ -14,13 +14,6 @@ namespace trifold::fit {
 
 namespace {
 
-const hardware::ConstantSpec& spec_of(const std::string& key) {
-  for (const hardware::ConstantSpec& spec : hardware::constant_specs())
-    if (key == spec.key) return spec;
-  TRIFOLD_CHECK(!"a fitted parameter must be a known constant");
-  return hardware::constant_specs().front();
-}
-
 // Parameters live in logs where their range allows it, so that a step is a ratio.
 double to_internal(const hardware::ConstantSpec& spec, double value) {
   return std::log(std::max(value, std::max(spec.low, 1e-3 * spec.high)));
@@ -95,7 +88,7 @@ void apply(const std::vector<Parameter>& parameters, const std::vector<double>& 
       const auto& only = parameters[i].profiles;
       if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
       hardware::Constant& constant = profile.constants[parameters[i].key];
-      const hardware::ConstantSpec& spec = spec_of(parameters[i].key);
+      const hardware::ConstantSpec& spec = hardware::constant_spec(parameters[i].key);
       constant = {values[i],
                   spec.low,
                   spec.high,
@@ -146,8 +139,8 @@ FitResult fit_constants(const std::vector<Case>& cases, Profiles profiles,
   for (Eigen::Index i = 0; i < count; ++i) {
     const Parameter& p = parameters[static_cast<std::size_t>(i)];
     const std::string& profile = p.profiles.empty() ? profiles.begin()->first : p.profiles.front();
-    x[i] = to_internal(spec_of(p.key), profiles.at(profile).constant(p.key));
-    bounds.push_back(bounds_of(spec_of(p.key)));
+    x[i] = to_internal(hardware::constant_spec(p.key), profiles.at(profile).constant(p.key));
+    bounds.push_back(bounds_of(hardware::constant_spec(p.key)));
   }
   const auto values_of = [&](const Eigen::VectorXd& v) {
     std::vector<double> values;
@@ -161,7 +154,8 @@ FitResult fit_constants(const std::vector<Case>& cases, Profiles profiles,
   // Priors sit at the specification's values, not at an earlier fit's, which has seen every row.
   Eigen::VectorXd prior_weight(count), center(count);
   for (Eigen::Index i = 0; i < count; ++i) {
-    const hardware::ConstantSpec& spec = spec_of(parameters[static_cast<std::size_t>(i)].key);
+    const hardware::ConstantSpec& spec =
+        hardware::constant_spec(parameters[static_cast<std::size_t>(i)].key);
     const bool clock = std::string_view(spec.key) == "gemm_sustained_factor";
     prior_weight[i] = options.row_sigma / (clock ? options.clock_sigma : options.prior_sigma);
     center[i] = to_internal(spec, spec.value);

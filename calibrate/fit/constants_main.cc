@@ -125,12 +125,10 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
   const fit::FitResult fitted = fit::fit_constants(cases, *profiles, parameters);
   Table values({"Parameter", "value", "low", "high", ""});
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    for (const auto& spec : hardware::constant_specs()) {
-      if (parameters[i].key != spec.key) continue;
-      values.add({parameters[i].name(), fmt::format("{:.4g}", fitted.values[i]),
-                  fmt::format("{:.3g}", spec.low), fmt::format("{:.3g}", spec.high),
-                  fitted.at_bound[i] ? "AT BOUND" : ""});
-    }
+    const hardware::ConstantSpec& spec = hardware::constant_spec(parameters[i].key);
+    values.add({parameters[i].name(), fmt::format("{:.4g}", fitted.values[i]),
+                fmt::format("{:.3g}", spec.low), fmt::format("{:.3g}", spec.high),
+                fitted.at_bound[i] ? "AT BOUND" : ""});
   }
   if (rows) print_rows(cases, fitted.errors);
   print_groups(cases, fitted.errors);

@@ -94,9 +94,8 @@ Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniq
     seconds = std::max(seconds, op.scaleout_bytes / out) +
               rate.latency_scaleout_s * constants_.ep_scaleout_latency_factor;
   seconds += rate.latency_s;
-  const bool is_static =
-      techniques.routing.capacity_factor > 0 && techniques.routing.pad_to_capacity;
-  if (!is_flex(techniques.dispatcher) && !is_static) seconds += constants_.ep_sync_latency_s;
+  if (!is_flex(techniques.dispatcher) && !techniques.routing.padded())
+    seconds += constants_.ep_sync_latency_s;
   return {seconds, rate.basis, rate.error};
 }
 

@@ -29,6 +29,8 @@ struct Time {
   double host = 0;  // waiting for the host to launch, or for copies to host memory
   double optimizer = 0;
   std::array<double, kComms> exposed{};
+  // By name ("compute", ..., "exposed ep", ...), for people; their sum is the step.
+  std::vector<std::pair<std::string, double>> terms() const;
   double sum() const {
     double s = compute + recompute + bubble + host + optimizer;
     for (double e : exposed) s += e;

@@ -3,6 +3,17 @@
 
 namespace trifold::estimate {
 
+std::vector<std::pair<std::string, double>> Time::terms() const {
+  std::vector<std::pair<std::string, double>> list = {{"compute", compute},
+                                                      {"recompute", recompute},
+                                                      {"bubble", bubble},
+                                                      {"host", host},
+                                                      {"optimizer", optimizer}};
+  for (std::size_t i = 0; i < kComms; ++i)
+    list.emplace_back(std::string("exposed ") + kCommNames[i], exposed[i]);
+  return list;
+}
+
 namespace {
 
 Json memory_json(const memory::Memory& memory) {

@@ -151,6 +151,13 @@ Known gemm_prior(double m, double n, double k) {
 
 const std::vector<ConstantSpec>& constant_specs() { return kConstants; }
 
+const ConstantSpec& constant_spec(std::string_view key) {
+  const auto found = std::find_if(kConstants.begin(), kConstants.end(),
+                                  [&](const ConstantSpec& spec) { return spec.key == key; });
+  TRIFOLD_CHECK(found != kConstants.end());
+  return *found;
+}
+
 Known Grid3::at(double x, double y, double z) const {
   TRIFOLD_CHECK(!empty());
   const std::array<Bracket, 3> b = {bracket(axes[0], x), bracket(axes[1], y), bracket(axes[2], z)};

@@ -156,6 +156,7 @@ struct ConstantSpec {
   const char* meaning;
 };
 const std::vector<ConstantSpec>& constant_specs();
+const ConstantSpec& constant_spec(std::string_view key);  // which must exist
 Constant default_constant(const ConstantSpec& spec);
 
 }  // namespace trifold::hardware

@@ -194,7 +194,7 @@ bool graph_rules(Checker& c) {
   if (t.cuda_graph.empty()) return false;
   const bool moe = j.model.is_moe();
   const bool router = t.has(GraphScope::moe_router), pre = t.has(GraphScope::moe_preprocess);
-  const bool padded = t.routing.pad_to_capacity && t.routing.capacity_factor > 0;
+  const bool padded = t.routing.padded();
   const bool whole = t.has(GraphScope::layer) || t.has(GraphScope::full_iteration);
   const bool static_shapes = padded || t.dispatcher == Dispatcher::hybridep;
   return c.stop_if((t.has(GraphScope::mlp) && j.model.dense_layers() == 0) ||

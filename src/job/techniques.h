@@ -157,6 +157,7 @@ struct Routing {
       parameters;  // zipf: [exponent]; dirichlet: [concentration]; histogram: one share an expert
   std::int64_t seed = 0;
   int echo_spare_experts = 0;  // ECHO: spare slots a rank for clones of hot experts
+  bool padded() const { return capacity_factor > 0 && pad_to_capacity; }  // shapes are static
   bool operator==(const Routing&) const = default;
 };
 

@@ -121,8 +121,7 @@ ExpertLoad expert_load(const job::Job& job) {
     if (routing.capacity_factor > 0)
       load.imbalance = std::min(load.imbalance, routing.capacity_factor);
   }
-  if (routing.capacity_factor > 0 && routing.pad_to_capacity)
-    load.imbalance = routing.capacity_factor;
+  if (routing.padded()) load.imbalance = routing.capacity_factor;
 
   load.max_tokens_per_rank = per_rank * load.imbalance;
   const double padding = (token_alignment(job.training.precision) - 1) / 2.0;

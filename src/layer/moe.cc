@@ -55,16 +55,12 @@ void router(Builder& b) {
   b.no_scope();
 }
 
-// Padded to capacity every expert has as many rows: no counts are exchanged, permuting is one
-// gather by index and sorting chunks one transposed copy.
-bool is_static(const Builder& b) {
-  return b.techniques.routing.capacity_factor > 0 && b.techniques.routing.pad_to_capacity;
-}
-
 void permute_before(Builder& b) {
   if (b.techniques.dispatcher != Dispatcher::alltoall) return;
   const double k = static_cast<double>(b.model.moe.top_k);
-  const bool one_pass = b.techniques.has(job::Fusion::permute) || is_static(b);
+  // Padded to capacity every expert has as many rows: no counts are exchanged, permuting is one
+  // gather by index and sorting chunks one transposed copy.
+  const bool one_pass = b.techniques.has(job::Fusion::permute) || b.techniques.routing.padded();
   const double bytes = (one_pass ? 1 : 2) * b.shape.local_tokens * h_bytes(b) * (1 + k);
   const float kernels = one_pass ? 2 : 6;
   b.elementwise("permute", bytes, bytes, kernels, kernels,
@@ -87,7 +83,8 @@ void transfer(Builder& b, const char* name, Segment segment, bool combine) {
   op.bytes = x.arriving_tokens * row;
   op.group_ranks = x.ranks;
   op.group_domains = x.domains;
-  const float alltoall = is_static(b) ? counts::kStaticAllToAllHost : counts::kAllToAllHost;
+  const float alltoall =
+      b.techniques.routing.padded() ? counts::kStaticAllToAllHost : counts::kAllToAllHost;
   op.host_ops = is_flex(b.techniques.dispatcher) ? counts::kFlexHost : alltoall;
   b.add(op, Pass::forward);
   op.scaleup_bytes = x.scaleup_tokens * h_bytes(b);
@@ -98,7 +95,7 @@ void transfer(Builder& b, const char* name, Segment segment, bool combine) {
 // Rows between the receive buffer and the experts' order.
 void permute_local(Builder& b, const char* name) {
   const double rows = b.load.max_tokens_per_rank, arriving = b.exchange.arriving_tokens;
-  const bool fused = b.techniques.has(job::Fusion::permute) || is_static(b);
+  const bool fused = b.techniques.has(job::Fusion::permute) || b.techniques.routing.padded();
   const float kernels = fused ? 2 : 5;
   const float chunks = static_cast<float>(b.load.experts_per_rank * b.exchange.ranks);
   switch (b.techniques.dispatcher) {
@@ -157,7 +154,8 @@ void after_combine(Builder& b) {
   b.segment(Segment::combine);
   const double nl = b.shape.local_tokens, k = static_cast<double>(b.model.moe.top_k);
   if (b.techniques.dispatcher == Dispatcher::alltoall) {
-    const double passes = b.techniques.has(job::Fusion::permute) || is_static(b) ? 1 : 2;
+    const double passes =
+        b.techniques.has(job::Fusion::permute) || b.techniques.routing.padded() ? 1 : 2;
     b.elementwise("unpermute", passes * nl * h_bytes(b) * (1 + k),
                   passes * nl * h_bytes(b) * (1 + k), 2, 2);
   }

@@ -78,7 +78,7 @@ struct Sampler {
 
 bool routing_varies(const job::Job& job) {
   const job::Routing& r = job.techniques.routing;
-  if (!job.model.is_moe() || (r.capacity_factor > 0 && r.pad_to_capacity)) return false;
+  if (!job.model.is_moe() || r.padded()) return false;
   return r.distribution != job::LoadDistribution::balanced || r.balance == job::Balance::natural;
 }
 

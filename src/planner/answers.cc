@@ -4,20 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/math.h"
 #include "model/size.h"
 #include "timeline/timeline.h"
 
 namespace trifold::planner {
 
 namespace {
-
-Query best_only(const Query& query, int gpus) {
-  Query q = query;
-  q.gpus = gpus;
-  q.best = 1;
-  q.side_by_side = false;
-  return q;
-}
 
 bool dominates(const Candidate& a, const Candidate& b) {
   const auto no_worse = a.estimate.step_time_s <= b.estimate.step_time_s &&
@@ -28,7 +21,21 @@ bool dominates(const Candidate& a, const Candidate& b) {
           a.estimate.memory.headroom > b.estimate.memory.headroom || a.job.gpus < b.job.gpus);
 }
 
+// 1, 2, 3, 4, 6, 8, 12, ...
+int next_size(int nodes) {
+  if (nodes == 1) return 2;
+  return is_power_of_two(nodes) ? nodes + nodes / 2 : nodes / 3 * 4;
+}
+
 }  // namespace
+
+Query best_only(const Query& query, int gpus) {
+  Query q = query;
+  q.gpus = gpus;
+  q.best = 1;
+  q.side_by_side = false;
+  return q;
+}
 
 int smallest_cluster_that_fits(const Query& query, const hardware::Profile& profile) {
   for (int factor = 2; factor <= 64; factor *= 2) {
@@ -49,16 +56,15 @@ std::optional<Candidate> smallest_cluster_for(const Query& query, double tokens_
   const double least = tokens_per_s *
                        model::train_flops_per_token(query.model, query.training.sequence_length) /
                        peak;
-  for (int doubled = 1; doubled <= 1 << 15; doubled *= 2)
-    for (int nodes : {doubled, doubled + doubled / 2}) {
-      const int gpus = nodes * query.cluster.gpus_per_node;
-      if (gpus > query.cluster.max_gpus) return {};
-      if ((nodes == doubled && doubled > 1 && doubled % 2 != 0) || gpus < least) continue;
-      Result<PlanResult> result = plan(best_only(query, gpus), profile);
-      if (!result || result->plans.empty()) continue;
-      Candidate& best = result->plans.front();
-      if (best.estimate.tokens_per_s_per_gpu * gpus >= tokens_per_s) return std::move(best);
-    }
+  for (int nodes = 1; nodes <= 3 << 14; nodes = next_size(nodes)) {
+    const int gpus = nodes * query.cluster.gpus_per_node;
+    if (gpus > query.cluster.max_gpus) return {};
+    if (gpus < least) continue;
+    Result<PlanResult> result = plan(best_only(query, gpus), profile);
+    if (!result || result->plans.empty()) continue;
+    Candidate& best = result->plans.front();
+    if (best.estimate.tokens_per_s_per_gpu * gpus >= tokens_per_s) return std::move(best);
+  }
   return {};
 }
 
@@ -87,25 +93,24 @@ std::vector<Candidate> pareto_front(const Query& query, const hardware::Profile&
   return front;
 }
 
-Result<Named> evaluate_named(const job::Job& job, const Query& query,
-                             const hardware::Profile& profile) {
+Result<Candidate> evaluate_named(const job::Job& job, const Query& query,
+                                 const hardware::Profile& profile) {
   if (job.model.name != query.model.name || job.gpus != query.gpus ||
       job.training.global_batch_size != query.training.global_batch_size ||
       job.training.sequence_length != query.training.sequence_length)
     return input_error("the named layout asks another question (model, GPUs, batch or sequence)",
                        "--compare", "plan for the same model, GPUs, batch and sequence");
-  Named named;
-  named.candidate.job = job;
-  named.candidate.job.cluster = query.cluster;
-  const job::Job& j = named.candidate.job;
+  Candidate named;
+  named.job = job;
+  named.job.cluster = query.cluster;
+  const job::Job& j = named.job;
   TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(j.model, j.layout, j.placement()));
   const job::Verdict structure = job::check(j, pipeline, job::Runtime::any);
   if (!structure.legal())
     return input_error("the named layout cannot run: " + job::explain(structure), "--compare");
   named.verdict = job::check(j, pipeline, query.runtime);
-  estimate::Estimator estimator(query.cluster, profile);
-  estimator.evaluate(j, pipeline, named.candidate.estimate);
-  named.fits = named.candidate.estimate.memory.fits();
+  named.launchable = named.verdict.legal();
+  estimate::Estimator(query.cluster, profile).evaluate(j, pipeline, named.estimate);
   return named;
 }
 

@@ -11,6 +11,9 @@ namespace trifold::planner {
 // none.
 int smallest_cluster_that_fits(const Query& query, const hardware::Profile& profile);
 
+// The same question on other GPUs, the best plan alone.
+Query best_only(const Query& query, int gpus);
+
 // The smallest cluster (whole nodes: 1, 2, 3, 4, 6, 8, 12, ... of them) whose best plan trains at
 // least `tokens_per_s`; empty: none the catalogue's cluster has.
 std::optional<Candidate> smallest_cluster_for(const Query& query, double tokens_per_s,
@@ -21,14 +24,9 @@ std::optional<Candidate> smallest_cluster_for(const Query& query, double tokens_
 // memory left. Fewest GPUs last, fastest first.
 std::vector<Candidate> pareto_front(const Query& query, const hardware::Profile& profile);
 
-// A named layout on the query's model, cluster, batch and GPUs: what it takes, term by term.
-struct Named {
-  Candidate candidate;
-  job::Verdict verdict;  // under the query's runtime
-  bool fits = true;
-};
-Result<Named> evaluate_named(const job::Job& job, const Query& query,
-                             const hardware::Profile& profile);
+// A named layout on the query's model, cluster, batch and GPUs; its verdict is the runtime's.
+Result<Candidate> evaluate_named(const job::Job& job, const Query& query,
+                                 const hardware::Profile& profile);
 
 // Every plan of the list simulated event by event; the list is put in the order of simulated time.
 // What changed: whether another plan now leads, and how far simulation and estimate lie apart.

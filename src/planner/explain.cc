@@ -13,18 +13,13 @@ std::string reason_of(const job::Verdict& verdict) {
 }
 
 DecidingTerm deciding_term(const estimate::Estimate& winner, const estimate::Estimate& loser) {
-  std::vector<std::pair<std::string, double>> terms = {
-      {"compute", loser.time.compute - winner.time.compute},
-      {"recompute", loser.time.recompute - winner.time.recompute},
-      {"bubble", loser.time.bubble - winner.time.bubble},
-      {"host", loser.time.host - winner.time.host},
-      {"optimizer", loser.time.optimizer - winner.time.optimizer}};
-  for (std::size_t i = 0; i < estimate::kComms; ++i)
-    terms.emplace_back(std::string("exposed ") + estimate::kCommNames[i] + " communication",
-                       loser.time.exposed[i] - winner.time.exposed[i]);
+  std::vector<std::pair<std::string, double>> terms = loser.time.terms();
+  const auto saved = winner.time.terms();
+  for (std::size_t i = 0; i < terms.size(); ++i) terms[i].second -= saved[i].second;
   const auto most = std::max_element(
       terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return {most->first, most->second};
+  const bool exposed = most->first.rfind("exposed", 0) == 0;
+  return {most->first + (exposed ? " communication" : ""), most->second};
 }
 
 Wall binding_wall(const estimate::Estimate& e) {

@@ -27,8 +27,7 @@ using job::Job;
 
 bool varies_by_seed(const Job& job) {
   const job::Routing& r = job.techniques.routing;
-  return r.distribution != job::LoadDistribution::balanced &&
-         !(r.capacity_factor > 0 && r.pad_to_capacity);
+  return r.distribution != job::LoadDistribution::balanced && !r.padded();
 }
 
 std::int64_t clone_bytes(const Job& job) {

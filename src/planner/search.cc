@@ -141,7 +141,7 @@ class Geometries {
 class Search {
  public:
   Search(const Query& query, const hardware::Profile& profile)
-      : query_(query), space_(make_space(query)) {
+      : query_(query), space_(make_space(query)), probe_(base_job(query)) {
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
     const std::size_t threads = query.threads > 0 ? static_cast<std::size_t>(query.threads) : cores;
     for (std::size_t t = 0; t < threads; ++t)
@@ -214,7 +214,7 @@ class Search {
   }
 
   // Step times above these change no list.
-  Limits limits_of(const Geometry& g) const {
+  Limits limits_of(const Geometry& g) {
     const auto last = [](const std::vector<Candidate>& list, std::size_t room) {
       return list.size() < room ? INFINITY : list.back().estimate.step_time_s;
     };
@@ -238,11 +238,10 @@ class Search {
   }
 
   // No variant of the geometry is one that the query's runtime runs.
-  bool only_others(const Geometry& g) const {
+  bool only_others(const Geometry& g) {
     if (g.ulysses_sp == 1 || query_.runtime == job::Runtime::any) return false;
-    job::Job job = base_job(query_);
-    set_geometry(g, job);
-    return !job::megatron_shares_sequence(job);
+    set_geometry(g, probe_);
+    return !job::megatron_shares_sequence(probe_);
   }
 
   // One entry a geometry, whatever its rank order.
@@ -334,6 +333,7 @@ class Search {
 
   const Query& query_;
   const Space space_;
+  job::Job probe_;  // what the runtime would say of a geometry
   Tally tally_;
   PlanResult result_;
   std::vector<Scored> scored_;

@@ -38,13 +38,7 @@ std::string walls(const estimate::Estimate& e) {
   const auto row = [&](const std::string& name, double seconds) {
     table.add({name, fmt::format("{:.4f}", seconds), percent(seconds / e.step_time_s)});
   };
-  row("compute", e.time.compute);
-  row("recompute", e.time.recompute);
-  row("bubble", e.time.bubble);
-  row("host", e.time.host);
-  row("optimizer", e.time.optimizer);
-  for (std::size_t i = 0; i < estimate::kComms; ++i)
-    row(fmt::format("exposed {}", estimate::kCommNames[i]), e.time.exposed[i]);
+  for (const auto& [name, seconds] : e.time.terms()) row(name, seconds);
   table.rule();
   row("step", e.step_time_s);
   return table.text("  ");

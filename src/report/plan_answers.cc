@@ -45,29 +45,24 @@ std::string half_text(const PlanAnswers::Half& half, const Candidate& best) {
       layout_cell(*half.best));
 }
 
-std::string named_text(const planner::Named& named, const Candidate& best) {
-  const estimate::Time &mine = named.candidate.estimate.time, &theirs = best.estimate.time;
+std::string named_text(const Candidate& named, const Candidate& best) {
   Table table({"Term", "named s", "best s", "lost s"});
   const auto row = [&](const std::string& term, double a, double b) {
     if (a > 0 || b > 0)
       table.add({term, fmt::format("{:.3f}", a), fmt::format("{:.3f}", b),
                  fmt::format("{:+.3f}", a - b)});
   };
-  row("compute", mine.compute, theirs.compute);
-  row("recompute", mine.recompute, theirs.recompute);
-  row("bubble", mine.bubble, theirs.bubble);
-  row("host", mine.host, theirs.host);
-  row("optimizer", mine.optimizer, theirs.optimizer);
-  for (std::size_t i = 0; i < estimate::kComms; ++i)
-    row(std::string("exposed ") + estimate::kCommNames[i], mine.exposed[i], theirs.exposed[i]);
-  row("step", named.candidate.estimate.step_time_s, best.estimate.step_time_s);
-  std::string text = "\nThe named layout (" + layout_cell(named.candidate) +
-                     ") against the best\n" + table.text("  ");
+  const auto mine = named.estimate.time.terms(), theirs = best.estimate.time.terms();
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    row(mine[i].first, mine[i].second, theirs[i].second);
+  row("step", named.estimate.step_time_s, best.estimate.step_time_s);
+  std::string text =
+      "\nThe named layout (" + layout_cell(named) + ") against the best\n" + table.text("  ");
   if (!named.verdict.legal())
     text += fmt::format("  It is not launchable: {}\n", job::explain(named.verdict));
-  if (!named.fits)
+  if (!named.estimate.memory.fits())
     text += fmt::format("  It does not fit: short of {:.1f} GiB a GPU.\n",
-                        -to_gib(named.candidate.estimate.memory.headroom));
+                        -to_gib(named.estimate.memory.headroom));
   return text;
 }
 
@@ -119,10 +114,8 @@ void add_answers(const PlanAnswers& a, Json& json) {
                                 {"gpus", a.smallest ? Json(a.smallest->job.gpus) : Json()},
                                 {"plan", a.smallest ? plan_file(*a.smallest) : Json()}};
   if (a.named) {
-    json["compared"] = plan_file(a.named->candidate);
-    json["compared"]["verdict"] =
-        a.named->verdict.legal() ? "launchable" : job::explain(a.named->verdict);
-    json["compared"]["fits"] = a.named->fits;
+    json["compared"] = plan_file(*a.named);
+    json["compared"]["fits"] = a.named->estimate.memory.fits();
   }
 }
 

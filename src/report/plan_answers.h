@@ -22,7 +22,7 @@ struct PlanAnswers {
   std::optional<Half> half;
   double tokens_per_s = 0;  // asked for; 0: not asked
   std::optional<planner::Candidate> smallest;
-  std::optional<planner::Named> named;
+  std::optional<planner::Candidate> named;
 };
 
 std::string answers_text(const PlanAnswers& answers, const planner::PlanResult& result);

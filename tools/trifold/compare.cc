@@ -86,19 +86,12 @@ constexpr SiteConstant kSite[] = {{"gemm_sustained_factor", false},
                                   {"attention_sustained_factor", false},
                                   {"hbm_efficiency", true}};
 
-const hardware::ConstantSpec& spec_of(const char* key) {
-  for (const hardware::ConstantSpec& spec : hardware::constant_specs())
-    if (std::string(spec.key) == key) return spec;
-  TRIFOLD_CHECK(false);
-  return hardware::constant_specs().front();
-}
-
 // Every site constant moved so that its work takes `times` as long, with where that came from.
 hardware::Profile corrected(const hardware::Profile& profile, double times,
                             const std::string& source) {
   hardware::Profile out = profile;
   for (const SiteConstant& c : kSite) {
-    const hardware::ConstantSpec& spec = spec_of(c.key);
+    const hardware::ConstantSpec& spec = hardware::constant_spec(c.key);
     const double value =
         c.is_rate ? profile.constant(c.key) / times : profile.constant(c.key) * times;
     out.constants[c.key] = {value, spec.low, spec.high, true, hardware::Basis::measured, source};
@@ -113,16 +106,15 @@ Result<void> update_profile(const Context& context, const job::Job& job, const O
   TRIFOLD_ASSIGN(profile,
                  hardware::load_profile(job.profile.empty() ? job.cluster.profile : job.profile,
                                         context.data_dir));
-  double ratio = 1;
+  hardware::Profile here = profile;
   if (!job.cluster_origin.overrides.empty()) {
-    TRIFOLD_ASSIGN(r,
+    TRIFOLD_ASSIGN(ratio,
                    hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, context.data_dir));
-    ratio = r;
+    here = hardware::rescaled(here, ratio);
   }
   TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout, job.placement()));
   const auto step = [&](double times) {
-    hardware::Profile moved = corrected(profile, times, "");
-    if (ratio != 1) moved = hardware::rescaled(moved, ratio);
+    const hardware::Profile moved = corrected(here, times, "");
     estimate::Estimator estimator(job.cluster, moved);
     estimate::Estimate e;
     estimator.evaluate_time(job, pipeline, e);
@@ -130,7 +122,7 @@ Result<void> update_profile(const Context& context, const job::Job& job, const O
   };
   double low = 1e-3, high = 1e3;
   for (const SiteConstant& s : kSite) {
-    const hardware::ConstantSpec& spec = spec_of(s.key);
+    const hardware::ConstantSpec& spec = hardware::constant_spec(s.key);
     const double value = profile.constant(s.key);
     low = std::max(low, s.is_rate ? value / spec.high : spec.low / value);
     high = std::min(high, s.is_rate ? value / spec.low : spec.high / value);

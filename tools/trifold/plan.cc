@@ -172,10 +172,7 @@ Result<report::PlanAnswers> answer(const Context& context, const Options& option
     answers.reranking = planner::rerank_by_simulation(result.plans, profile, options.simulate);
   if (options.pareto) answers.pareto = planner::pareto_front(query, profile);
   if (options.half && query.gpus % 2 == 0) {
-    planner::Query smaller = query;
-    smaller.gpus /= 2;
-    smaller.best = 1;
-    smaller.side_by_side = false;
+    const planner::Query smaller = planner::best_only(query, query.gpus / 2);
     TRIFOLD_ASSIGN(half, planner::plan(smaller, profile));
     answers.half = report::PlanAnswers::Half{smaller.gpus, {}};
     if (!half.plans.empty()) answers.half->best = std::move(half.plans.front());
