@@ -76,6 +76,8 @@ std::string thousands(long long value) {
   return value < 0 ? "-" + digits : digits;
 }
 
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
 std::string human_seconds(double seconds) {
   const double magnitude = std::abs(seconds);
   if (magnitude >= 1 || magnitude == 0) return fmt::format("{:.3g} s", seconds);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "job/legality.h"
+#include "job/profile.h"
 #include "model/size.h"
 #include "timeline/timeline.h"
 
@@ -42,9 +43,7 @@ bool simulate_into(const job::Job& job, const layout::Pipeline& pipeline,
   timeline::Timeline timeline;
   timeline::simulate(job, pipeline, estimator.pricer(), {}, timeline);
   if (!timeline.completes) return false;
-  const double ratio = timeline.step_time_s / estimate.step_time_s;
-  estimate.step_time_s *= ratio, estimate.low_s *= ratio, estimate.high_s *= ratio;
-  estimate.tokens_per_s_per_gpu /= ratio, estimate.tflops_per_gpu /= ratio, estimate.mfu /= ratio;
+  estimate = timeline::as_estimate(timeline, estimate);
   return true;
 }
 
@@ -60,7 +59,8 @@ Row predict(const Observation& o, estimate::Estimator& estimator, Method method)
   }
   estimate::Estimate best, current;
   for (const job::Job& job : jobs) {
-    const Result<layout::Pipeline> pipeline = layout::build_pipeline(job.model, job.layout);
+    const Result<layout::Pipeline> pipeline =
+        layout::build_pipeline(job.model, job.layout, job.placement());
     if (!pipeline) continue;
     estimator.evaluate(job, *pipeline, current);
     if (method == Method::simulate && !simulate_into(job, *pipeline, estimator, current)) continue;
@@ -98,18 +98,30 @@ Row predict(const Observation& o, estimate::Estimator& estimator, Method method)
   return row;
 }
 
-std::vector<Row> predict_all(const std::vector<Observation>& observations,
-                             const ProfileOf& profile_of, Method method) {
-  std::map<std::string, std::unique_ptr<estimate::Estimator>> estimators;
+namespace {
+
+// Records of one cluster and profile share an estimator, which points into both.
+struct Priced {
+  hardware::Cluster cluster;
+  hardware::Profile profile;
+  estimate::Estimator estimator;
+  Priced(const hardware::Cluster& c, hardware::Profile p)
+      : cluster(c), profile(std::move(p)), estimator(cluster, profile) {}
+};
+
+}  // namespace
+
+Result<std::vector<Row>> predict_all(const std::vector<Observation>& observations,
+                                     const std::string& data_dir, Method method) {
+  std::map<std::pair<std::uint64_t, std::string>, std::unique_ptr<Priced>> priced;
   std::vector<Row> rows;
   for (const Observation& o : observations) {
-    auto& estimator = estimators[o.job.cluster.name];
-    if (!estimator) {
-      const hardware::Profile* profile = profile_of(o.job.cluster);
-      if (profile == nullptr) continue;
-      estimator = std::make_unique<estimate::Estimator>(o.job.cluster, *profile);
+    auto& known = priced[{o.job.cluster_origin.fingerprint, o.job.profile}];
+    if (!known) {
+      TRIFOLD_ASSIGN(profile, job::profile_of(o.job, data_dir));
+      known = std::make_unique<Priced>(o.job.cluster, std::move(profile));
     }
-    rows.push_back(predict(o, *estimator, method));
+    rows.push_back(predict(o, known->estimator, method));
   }
   return rows;
 }

@@ -4,7 +4,6 @@
 // Predictions beside published measurements: one row a record, then the error by whatever divides
 // them.
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,9 +35,6 @@ struct Summary {
   double interval_coverage = 0;
 };
 
-// Which profile prices a GPU: catalogue by default, or candidates of a fit.
-using ProfileOf = std::function<const hardware::Profile*(const hardware::Cluster&)>;
-
 // Predicted throughput over the measured one, by the figure the record states best (tflops where
 // tokens are rounded).
 double throughput_ratio(const Observation& observation, const estimate::Estimate& estimate);
@@ -47,8 +43,9 @@ double throughput_ratio(const Observation& observation, const estimate::Estimate
 enum class Method : std::uint8_t { estimate, simulate };
 Row predict(const Observation& observation, estimate::Estimator& estimator,
             Method method = Method::estimate);
-std::vector<Row> predict_all(const std::vector<Observation>& observations,
-                             const ProfileOf& profile_of, Method method = Method::estimate);
+// Each Job priced by its own profile (job/profile.h); an error where one cannot be read.
+Result<std::vector<Row>> predict_all(const std::vector<Observation>& observations,
+                                     const std::string& data_dir, Method method = Method::estimate);
 
 Summary summarize(const std::vector<const Row*>& rows);
 // The rows that count in the mean error: settings stated, no ladder, a throughput measured; those

@@ -12,7 +12,6 @@ namespace trifold::observe {
 
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 std::string signed_percent(double share) { return fmt::format("{:+.1f} %", 100 * share); }
 
 struct Throughput {

@@ -10,8 +10,6 @@ namespace trifold::report {
 
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
 template <class E, std::size_t N>
 std::string words(const Token<E> (&table)[N], EnumSet<E> set) {
   std::string text;

@@ -70,6 +70,4 @@ void note_other_gpu(const hardware::Profile& profile, const hardware::Cluster& c
              profile.name, profile.provenance.gpu, cluster.gpu.name);
 }
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
 }  // namespace trifold::cli

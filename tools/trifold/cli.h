@@ -49,9 +49,6 @@ Result<Json> load_job_json(const std::string& path, const std::string& id,
 // Says on standard error when a profile was made on another GPU type than the cluster's.
 void note_other_gpu(const hardware::Profile& profile, const hardware::Cluster& cluster);
 
-// "40M" style counts and sizes of a table cell.
-std::string percent(double share);
-
 // All of them, in the order of `trifold --help` (verbs.cc).
 void add_verbs(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);

@@ -7,7 +7,7 @@
 #include "base/table.h"
 #include "cli.h"
 #include "estimate/estimate.h"
-#include "hardware/rescaled.h"
+#include "job/profile.h"
 #include "launch/compare.h"
 
 namespace trifold::cli {
@@ -106,12 +106,7 @@ Result<void> update_profile(const Context& context, const job::Job& job, const O
   TRIFOLD_ASSIGN(profile,
                  hardware::load_profile(job.profile.empty() ? job.cluster.profile : job.profile,
                                         context.data_dir));
-  hardware::Profile here = profile;
-  if (!job.cluster_origin.overrides.empty()) {
-    TRIFOLD_ASSIGN(ratio,
-                   hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, context.data_dir));
-    here = hardware::rescaled(here, ratio);
-  }
+  TRIFOLD_ASSIGN(here, job::profile_of(job, context.data_dir));
   TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout, job.placement()));
   const auto step = [&](double times) {
     const hardware::Profile moved = corrected(here, times, "");

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cli.h"
-#include "hardware/rescaled.h"
+#include "job/profile.h"
 #include "planner/ladder.h"
 #include "report/ladder_text.h"
 
@@ -21,12 +21,7 @@ struct Options {
 
 Result<std::string> explain(const Context& context, const Options& options) {
   TRIFOLD_ASSIGN(plan, load_job(context, options.path, options.id, options.sets));
-  TRIFOLD_ASSIGN(profile,
-                 hardware::load_profile(plan.profile.empty() ? plan.cluster.profile : plan.profile,
-                                        context.data_dir));
-  TRIFOLD_ASSIGN(ratio,
-                 hardware::scaleup_ratio(plan.cluster, plan.cluster_origin.name, context.data_dir));
-  profile = hardware::rescaled(profile, ratio);
+  TRIFOLD_ASSIGN(profile, job::profile_of(plan, context.data_dir));
   std::optional<job::Job> from;
   if (!options.from.empty() || !options.from_id.empty()) {
     const std::string& path = options.from.empty() ? options.path : options.from;

@@ -30,22 +30,12 @@ int validate(const Context& context, const Options& options) {
               std::back_inserter(all.observations));
     std::move(set->skipped.begin(), set->skipped.end(), std::back_inserter(all.skipped));
   }
-  std::map<std::string, hardware::Profile> profiles;
-  Result<void> loaded = {};
-  const auto profile_of = [&](const hardware::Cluster& cluster) -> const hardware::Profile* {
-    const auto known = profiles.find(cluster.profile);
-    if (known != profiles.end()) return &known->second;
-    Result<hardware::Profile> profile = hardware::load_profile(cluster.profile, context.data_dir);
-    if (!profile) {
-      if (loaded) loaded = profile.error();
-      return nullptr;
-    }
-    return &profiles.emplace(cluster.profile, std::move(*profile)).first->second;
-  };
   const observe::Method method =
       options.simulate ? observe::Method::simulate : observe::Method::estimate;
-  const std::vector<observe::Row> rows = observe::predict_all(all.observations, profile_of, method);
-  if (!loaded) return report(loaded.error());
+  const Result<std::vector<observe::Row>> predicted =
+      observe::predict_all(all.observations, context.data_dir, method);
+  if (!predicted) return report(predicted.error());
+  const std::vector<observe::Row>& rows = *predicted;
   if (options.json)
     print(dump_json(observe::to_json(rows, all.skipped)));
   else

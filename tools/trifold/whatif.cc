@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli.h"
+#include "job/profile.h"
 #include "model/catalogue.h"
 #include "planner/search.h"
 #include "report/plan_text.h"
@@ -48,9 +49,7 @@ Result<Json> plan_base(const Context& context, const Options& options) {
   }
   for (const std::string& set : options.sets) TRIFOLD_TRY(job::set_field(json, set));
   TRIFOLD_ASSIGN(job, job::read_job(json, "--plan", {context.data_dir, true}));
-  TRIFOLD_ASSIGN(profile,
-                 hardware::load_profile(job.profile.empty() ? job.cluster.profile : job.profile,
-                                        context.data_dir));
+  TRIFOLD_ASSIGN(profile, job::profile_of(job, context.data_dir));
   planner::Query query = planner::query_of(job);
   query.training.optimizer.fp8_param_gather = job::is_low_precision(job.training.precision);
   TRIFOLD_TRY(planner::validate(query));

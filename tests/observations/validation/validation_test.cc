@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cmath>
 
 #include "observe/validation_text.h"
@@ -19,17 +21,29 @@ class Validation : public testing::Test {
                                     TRIFOLD_SOURCE_DIR);
     ASSERT_TRUE(loaded) << loaded.error().to_string();
     set = std::move(*loaded);
-    static std::map<std::string, hardware::Profile> profiles;
-    rows = predict_all(
-        set.observations, [](const hardware::Cluster& cluster) -> const hardware::Profile* {
-          const auto known = profiles.find(cluster.profile);
-          if (known != profiles.end()) return &known->second;
-          auto profile = hardware::load_profile(cluster.profile, TRIFOLD_SOURCE_DIR);
-          return profile ? &profiles.emplace(cluster.profile, std::move(*profile)).first->second
-                         : nullptr;
-        });
+    auto predicted = predict_all(set.observations, TRIFOLD_SOURCE_DIR);
+    ASSERT_TRUE(predicted) << predicted.error().to_string();
+    rows = std::move(*predicted);
   }
 };
+
+// Records share prices only where cluster and profile are the same, whatever they are called.
+TEST_F(Validation, ARecordWithAnOverriddenClusterHasItsOwnPrices) {
+  ObservationSet set;
+  std::vector<Row> rows;
+  predict("training_runs.json", set, rows);
+  const auto across = std::find_if(rows.begin(), rows.end(), [](const Row& row) {
+    const job::Job& j = row.observation->job;
+    return row.usable && j.layout.ep > j.cluster.gpus_used_per_domain;
+  });
+  ASSERT_NE(across, rows.end());
+  std::vector<Observation> two(2, *across->observation);
+  two[1].job.cluster.scaleout_bandwidth = two[0].job.cluster.scaleout_bandwidth / 4;
+  two[1].job.cluster_origin.fingerprint ^= 1;
+  const auto predicted = predict_all(two, TRIFOLD_SOURCE_DIR);
+  ASSERT_TRUE(predicted);
+  EXPECT_GT((*predicted)[1].step_time_s, 1.01 * (*predicted)[0].step_time_s);
+}
 
 TEST_F(Validation, PublishedTrainingRuns) {
   ObservationSet set;
