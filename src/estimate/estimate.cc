@@ -3,8 +3,9 @@
 // The step.
 //   T = max over stages (busy + bubble + data-parallel tail + optimizer) + pipeline sends.
 //   busy = m micro-batches of the stage's work; under EP overlap the units of warm-up and cool-down
-//   run un-merged. bubble (1F1B, interleaved): the other stages' first micro-batch, one mean chunk
-//   each way: sum over r != slowest of (F_r + B_r) / v; zero-bubble kinds subtract the deferred
+//   run un-merged, and layers without a partner (lockstep.h). bubble (1F1B, interleaved): the
+//   other stages' first micro-batch, one mean chunk each way: sum over r != slowest of (F_r + B_r)
+//   / v, and what unequal chunks cost (lockstep.h too); zero-bubble kinds subtract the deferred
 //   weight gradients (arXiv:2401.10241), DualPipe halves the depth. Sends: overlapped (interleaved)
 //   ones show a fraction; others stand on the path, one each way per chunk.
 // Known error: 5-6 % (one sigma) for stated settings on a GPU type with fitted constants; the
@@ -15,10 +16,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/step.h"
 #include "estimate/data_parallel.h"
-#include "hardware/rescaled.h"
 #include "job/legality.h"
-#include "layer/shape.h"
+#include "job/profile.h"
 #include "layout/in_flight.h"
 #include "model/size.h"
 
@@ -31,16 +32,17 @@ namespace {
 constexpr auto index(Comm c) { return static_cast<std::size_t>(c); }
 
 // Work of a stage over the step.
-Duration busy(const job::Job& job, const StageTime& stage, int stage_index) {
+Duration busy(const job::Job& job, const StageTime& stage, int stage_index, double paired) {
   const double m = static_cast<double>(job.microbatches());
   if (!job.techniques.has(Overlap::ep_a2a)) return stage.work.pair.scaled(m);
   const layout::ScheduleShape shape = job.schedule_shape();
   const double units = m * job.layout.vpp;
   const double alone =
       std::min(units, static_cast<double>(std::max(1, layout::warmup_units(shape, stage_index))));
-  Duration d = stage.work.pair.scaled(m * (units - alone) / units);
-  d += stage.work.forward.scaled(m * alone / units);
-  d += stage.work.backward.scaled(m * alone / units);
+  const double merged = paired * (units - alone) / units;
+  Duration d = stage.work.pair.scaled(m * merged);
+  d += stage.work.forward.scaled(m * (1 - merged));
+  d += stage.work.backward.scaled(m * (1 - merged));
   return d;
 }
 
@@ -69,12 +71,7 @@ double bubble_seconds(layout::ScheduleKind kind, double forward, double backward
 Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer) {
   const layout::Layout& l = job.layout;
   if (l.pp == 1) return {};
-  const layer::Shape shape = layer::shape_of(job);
-  const double bytes = shape.local_tokens * static_cast<double>(job.model.hidden) * shape.element;
-  const bool pp_last = l.order == layout::RankOrder::tp_cp_ep_dp_pp;
-  const int stride = pp_last ? job.gpus / l.pp : l.tp * l.sequence_ranks();
-  const bool crosses = hardware::span_of(job.cluster, 0, l.pp, stride).crosses_domains();
-  const double one = pricer.send_recv_seconds(crosses, bytes);
+  const double one = cost::pipeline_send(job, pricer).seconds;
   const double m = static_cast<double>(job.microbatches());
   Sends s;
   s.total = 2 * m * l.vpp * one;
@@ -128,6 +125,8 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
     backward += stages_[r].backward_chunk;
     wgrad += stages_[r].wgrad_chunk;
   }
+  if (pipeline.vpp > 1) set_chunk_times(job, pipeline);
+  lockstep(job, pipeline, chunks_, lockstep_);
   // The stage that is done last, its own reduction and update included.
   std::size_t last = 0;
   double most = -1, bubble = 0;
@@ -135,7 +134,7 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   DataParallel dp, here;
   for (std::size_t r = 0; r < p; ++r) {
     const StageTime& stage = stages_[r];
-    const Duration d = busy(job, stage, static_cast<int>(r));
+    const Duration d = busy(job, stage, static_cast<int>(r), lockstep_.paired[r]);
     if (r == 0 || !(contents_[r] == contents_[r - 1]))
       here = data_parallel(job, pipeline, static_cast<int>(r), stage.work.forward.sum(),
                            stage.work.backward.sum(), pricer_);
@@ -159,7 +158,7 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   time.exposed[index(Comm::pp)] += sends.exposed;
   time.exposed[index(Comm::dp)] += dp.exposed_s;
   time.optimizer = dp.optimizer_s;
-  time.bubble = bubble;
+  time.bubble = bubble + lockstep_.seconds;
   out.step_time_s = time.sum();
   for (std::size_t i = 0; i < kComms; ++i)
     out.communication[i] = {m * stage.work.total_comm[i], time.exposed[i]};
@@ -169,18 +168,55 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   set_throughput(job, out);
 }
 
+void Estimator::set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline) {
+  struct Both {
+    double forward = 0, backward = 0, merging = 0;
+  };
+  const auto time_of = [&](layer::BlockRole role, model::LayerKind kind = {}) {
+    const LayerTime& time = blocks_.get(role, kind).time;
+    const double forward = time.forward.sum(), backward = time.backward.sum();
+    return Both{forward, backward, forward + backward - time.pair.sum()};
+  };
+  std::array<Both, model::kLayerKinds> by_kind;
+  for (std::size_t i = 0; i < by_kind.size(); ++i)
+    for (const StageContent& content : contents_)
+      if (content.layers[i] > 0) {
+        by_kind[i] =
+            time_of(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)));
+        break;
+      }
+  const Both embedding = time_of(layer::BlockRole::embedding),
+             head = time_of(layer::BlockRole::head);
+  const Both projection =
+      job.model.mtp_layers > 0 ? time_of(layer::BlockRole::mtp_projection) : Both{};
+  const std::size_t p = static_cast<std::size_t>(pipeline.pp),
+                    v = static_cast<std::size_t>(pipeline.vpp);
+  chunks_.forward.resize(p * v), chunks_.backward.resize(p * v), chunks_.merging.resize(p * v);
+  for (std::size_t r = 0; r < p; ++r)
+    for (std::size_t k = 0; k < v; ++k) {
+      const layout::Chunk& c = pipeline.chunks[k * p + r];
+      Both sum;
+      const auto add = [&](const Both& block, double times) {
+        sum.forward += times * block.forward, sum.backward += times * block.backward;
+        sum.merging += times * block.merging;
+      };
+      for (std::size_t i = 0; i < by_kind.size(); ++i) add(by_kind[i], c.of_kind[i]);
+      add(by_kind[static_cast<std::size_t>(job.model.mtp_kind().index())], c.mtp);
+      add(projection, c.mtp);
+      add(embedding, c.embedding ? 1 : 0);
+      add(head, c.loss ? 1.0 + static_cast<double>(job.model.mtp_layers) : 0.0);
+      chunks_.forward[r * v + k] = sum.forward, chunks_.backward[r * v + k] = sum.backward;
+      chunks_.merging[r * v + k] = sum.merging / std::max(1, c.all_layers());
+    }
+}
+
 void Estimator::evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out) {
   evaluate_time(job, pipeline, out);
   memory::evaluate(job, pipeline, out.memory);
 }
 
 Result<Estimate> estimate_job(const job::Job& job, const std::string& data_dir) {
-  TRIFOLD_ASSIGN(profile, hardware::load_profile(
-                              job.profile.empty() ? job.cluster.profile : job.profile, data_dir));
-  if (!job.cluster_origin.overrides.empty()) {
-    TRIFOLD_ASSIGN(ratio, hardware::scaleup_ratio(job.cluster, job.cluster_origin.name, data_dir));
-    profile = hardware::rescaled(profile, ratio);
-  }
+  TRIFOLD_ASSIGN(profile, job::profile_of(job, data_dir));
   TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout, job.placement()));
   const job::Verdict verdict = job::check(job, pipeline, job::Runtime::any);
   if (!verdict.legal())

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "cost/price.h"
+#include "estimate/lockstep.h"
 #include "estimate/stage_time.h"
 #include "job/job.h"
 #include "layout/pipeline.h"
@@ -73,7 +74,12 @@ class Estimator {
   cost::Pricer pricer_;
   std::vector<StageTime> stages_;
   std::vector<StageContent> contents_;
+  // Of the stages' chunks in units of the schedule.
+  void set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline);
+
   BlockTimes blocks_;
+  ChunkTimes chunks_;
+  Lockstep lockstep_;
 };
 
 // Loads the profile, cuts the pipeline and evaluates: for callers with one Job. An illegal Job is

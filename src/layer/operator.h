@@ -41,6 +41,9 @@ enum class Family : std::uint8_t {
   ep_comm  // links
 };
 inline constexpr int kFamilies = 8;
+inline constexpr const char* kFamilyNames[kFamilies] = {"gemm",         "grouped_gemm", "attention",
+                                                        "memory_bound", "quantize",     "tp_comm",
+                                                        "cp_comm",      "ep_comm"};
 constexpr bool is_communication(Family f) { return f >= Family::tp_comm; }
 
 struct Operator {

@@ -22,6 +22,7 @@ struct Chunk {
   bool embedding = false;
   int mtp = 0;
   bool loss = false;
+  int all_layers() const { return layers + mtp; }
   bool operator==(const Chunk&) const = default;
 };
 

@@ -41,20 +41,25 @@ void evaluate_scaled(const job::Job& job, const layout::Pipeline& pipeline, doub
   const layout::ScheduleShape shape = job.schedule_shape();
   out.capacity = job.cluster.capacity();
   out.stages.resize(static_cast<std::size_t>(pipeline.pp));
-  int worst = 0;
+  for (int stage = 0; stage < pipeline.pp; ++stage)
+    out.stages[static_cast<std::size_t>(stage)] =
+        stage_memory(job, plan_stage(job, pipeline, tables, shape, stage));
+  summarize(job, out);
+}
+
+void summarize(const job::Job& job, Memory& out) {
+  std::size_t worst = 0;
   Bytes reserved;
-  for (int stage = 0; stage < pipeline.pp; ++stage) {
-    StageMemory& m = out.stages[static_cast<std::size_t>(stage)];
-    m = stage_memory(job, plan_stage(job, pipeline, tables, shape, stage));
-    if (m.peak > out.stages[static_cast<std::size_t>(worst)].peak) worst = stage;
-    reserved = std::max(reserved, m.reserved);
+  for (std::size_t stage = 0; stage < out.stages.size(); ++stage) {
+    if (out.stages[stage].peak > out.stages[worst].peak) worst = stage;
+    reserved = std::max(reserved, out.stages[stage].reserved);
   }
   if (job.measured_rank >= 0) {
-    worst = stage_of_rank(job, job.measured_rank);
-    reserved = out.stages[static_cast<std::size_t>(worst)].reserved;
+    worst = static_cast<std::size_t>(stage_of_rank(job, job.measured_rank));
+    reserved = out.stages[worst].reserved;
   }
-  out.worst_stage = worst;
-  out.peak = out.stages[static_cast<std::size_t>(worst)].peak;
+  out.worst_stage = static_cast<int>(worst);
+  out.peak = out.stages[worst].peak;
   out.reserved = reserved;
   out.headroom = out.capacity - reserved;
 }

@@ -32,6 +32,8 @@ struct Memory {
 
 // Fills `out`, reusing its storage: no allocation after the first call with as many stages.
 void evaluate(const job::Job& job, const layout::Pipeline& pipeline, Memory& out);
+// Peak, reserved, headroom and worst stage of `out` from its stages.
+void summarize(const job::Job& job, Memory& out);
 
 // One line of the proof: what, the formula with numbers in, its divisor and why, bytes.
 struct Term {

@@ -71,9 +71,9 @@ void Explorer::enter(const Geometry& geometry) {
   send_s_ = estimate::pipeline_sends(job_, estimator_.pricer()).exposed /
             (2 * microbatches_ + 2 * (geometry.pp - 1));
   if (!geometry.fsdp) return;
-  estimate::StageParameters mean = estimate::stage_parameters(job_, whole_, 0);
+  cost::StageParameters mean = cost::stage_parameters(job_, whole_, 0);
   mean.dense /= geometry.pp, mean.experts /= geometry.pp;
-  mean_tail_ = estimate::data_parallel_terms(job_, mean, estimator_.pricer());
+  mean_tail_ = cost::data_parallel_terms(job_, mean, estimator_.pricer());
 }
 
 const Explorer::Sums& Explorer::sums() {
@@ -136,7 +136,7 @@ double Explorer::mean_bound(const BlockSeconds& sum, const Depth& depth, bool me
     work = (sum.pair * m * (units - alone) / units + both * m * alone / units) / p;
   }
   if (geometry_.fsdp) {
-    estimate::DataParallelTerms tail = mean_tail_;
+    cost::DataParallelTerms tail = mean_tail_;
     tail.reduce_s *= 0.8, tail.gather_s *= 0.8;
     work +=
         estimate::data_parallel_exposed(job_, tail, sum.forward / p, sum.backward / p, constants_);
@@ -166,13 +166,14 @@ double Explorer::staged_bound(const DepthState& state, const BlockTable& table, 
       for (int stage : {group.first, group.first + group.count - 1}) {
         const double alone =
             std::min(units, static_cast<double>(std::max(1, layout::warmup_units(shape, stage))));
-        work = std::max(work, (s.pair * (units - alone) + both * alone) / v);
+        // Layers without a partner (estimate/lockstep.h) only add time, unless the host binds.
+        work = std::max(work, (std::min(s.pair, both) * (units - alone) + both * alone) / v);
       }
     }
     if (geometry_.pp > 1)
       work += waits(depth.kind, (all.forward - s.forward) / v, (all.backward - s.backward) / v,
                     (all.wgrad - s.wgrad) / v);
-    const estimate::DataParallelTerms& tail = state.tails[g][bf16_moments ? 1 : 0];
+    const cost::DataParallelTerms& tail = state.tails[g][bf16_moments ? 1 : 0];
     work += tail.optimizer_s + tail.host_s +
             estimate::data_parallel_exposed(job_, tail, s.forward, s.backward, constants_);
     most = std::max(most, work);
@@ -294,12 +295,12 @@ Explorer::DepthState& Explorer::depth_state(int d, Found& found) {
   if (!state.possible) note_shortage(found);
   state.tails.clear();
   for (const StageGroup& group : state.cut->groups) {
-    const estimate::StageParameters held =
-        estimate::stage_parameters(job_, state.cut->pipeline, group.first);
+    const cost::StageParameters held =
+        cost::stage_parameters(job_, state.cut->pipeline, group.first);
     auto& tail = state.tails.emplace_back();
     for (bool bf16 : {false, true}) {
       set_variant(query_, depth, Transport{}, MemorySaving{{}, {}, bf16}, job_);
-      tail[bf16 ? 1 : 0] = estimate::data_parallel_terms(job_, held, estimator_.pricer());
+      tail[bf16 ? 1 : 0] = cost::data_parallel_terms(job_, held, estimator_.pricer());
     }
   }
   state.any.fill(DepthState::unknown);

@@ -64,7 +64,7 @@ class Explorer {
     bool possible = false, known = false;
     const CutEntry* cut = nullptr;
     // Data parallelism of each group of stages, by FP32 or BF16 moments.
-    std::vector<std::array<estimate::DataParallelTerms, 2>> tails;
+    std::vector<std::array<cost::DataParallelTerms, 2>> tails;
     // By dispatcher and SAR: whether any saving may fit; and by saving, each.
     enum Fit : std::int8_t { unknown, may, cannot };
     std::array<Fit, 8> any;
@@ -115,9 +115,9 @@ class Explorer {
   std::vector<Variant> variants_;
   std::vector<DepthState> depths_;
   std::vector<std::pair<double, int>> order_;
-  std::vector<double> recompute_bounds_;   // by recompute set and moments
-  estimate::DataParallelTerms mean_tail_;  // FSDP: of the mean stage
-  layout::Pipeline whole_;                 // the model on one stage
+  std::vector<double> recompute_bounds_;  // by recompute set and moments
+  cost::DataParallelTerms mean_tail_;     // FSDP: of the mean stage
+  layout::Pipeline whole_;                // the model on one stage
 };
 
 }  // namespace trifold::planner

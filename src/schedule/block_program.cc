@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "cost/step.h"
+
 namespace trifold::schedule {
 
 using layer::Family;
@@ -183,6 +185,28 @@ void Assembler::build(layer::BlockRole role, model::LayerKind kind, double host_
   out.f_shared_second = {middle, s.end};
 }
 
+// A send is a copy by few CTAs; reductions and gathers over data parallelism run as NCCL rings.
+void set_step_loads(const job::Job& job, const cost::Pricer& pricer, const LoweringOptions& options,
+                    Programs& out) {
+  TimedOp* const transfers[] = {&out.send_forward, &out.send_backward, &out.reduce,
+                                &out.gather,       &out.offload,       &out.reload};
+  for (TimedOp* op : transfers) op->load = 0;
+  out.optimizer.load = 0;
+  if (!options.contention) return;
+  const double sms = pricer.cluster().gpu.sms;
+  const Resource link =
+      job.layout.pp > 1 && cost::pipeline_send(job, pricer).crosses_domains ? kScaleOut : kScaleUp;
+  out.send_forward.load = out.send_backward.load =
+      out.loads.add(transfer_load(options.model, link, 2, sms, 0.05));
+  const bool wide = job.gpus > job.cluster.gpus_used_per_domain;
+  out.reduce.load = out.gather.load =
+      out.loads.add(transfer_load(options.model, wide ? kScaleOut : kScaleUp,
+                                  wide ? 8 : kCollectiveCtas, sms, wide ? 0.05 : 0.2));
+  out.offload.load = out.reload.load =
+      out.loads.add(transfer_load(options.model, kHostLink, 0, sms, 0.05));
+  out.optimizer.load = out.loads.add(memory_load(options.model));
+}
+
 }  // namespace
 
 double host_wait_s(double device_s, double host_s) {
@@ -213,20 +237,7 @@ void build_programs(const job::Job& job, const layout::Pipeline& pipeline, cost:
   build(layer::BlockRole::embedding, {}, out.embedding);
   build(layer::BlockRole::head, {}, out.head);
   if (job.model.mtp_layers > 0) build(layer::BlockRole::mtp_projection, {}, out.mtp_projection);
-  out.p2p_load = out.data_load = out.copy_load = out.memory_load = 0;
-  if (!options.contention) return;
-  const double sms = pricer.cluster().gpu.sms;
-  const bool far = hardware::span_of(job.cluster, 0, std::max(1, job.layout.pp),
-                                     std::max(1, job.gpus / std::max(1, job.layout.pp)))
-                       .crosses_domains();
-  // A send is a copy by few CTAs; reductions and gathers over data parallelism run as NCCL rings.
-  out.p2p_load =
-      out.loads.add(transfer_load(options.model, far ? kScaleOut : kScaleUp, 2, sms, 0.05));
-  const bool wide = job.gpus > job.cluster.gpus_used_per_domain;
-  out.data_load = out.loads.add(transfer_load(options.model, wide ? kScaleOut : kScaleUp,
-                                              wide ? 8 : kCollectiveCtas, sms, wide ? 0.05 : 0.2));
-  out.copy_load = out.loads.add(transfer_load(options.model, kHostLink, 0, sms, 0.05));
-  out.memory_load = out.loads.add(memory_load(options.model));
+  set_step_loads(job, pricer, options, out);
 }
 
 }  // namespace trifold::schedule

@@ -17,11 +17,21 @@
 namespace trifold::schedule {
 
 // Streams of one GPU. Tensor- and context-parallel transfers share one, as Megatron's default
-// stream order makes them.
-enum class Stream : std::uint8_t { compute, dispatch, tensor, send_down, send_up, data, copy };
-inline constexpr int kStreams = 7;
+// stream order makes them; offload has one stream a direction, as Megatron's d2h and h2d.
+enum class Stream : std::uint8_t {
+  compute,
+  dispatch,
+  tensor,
+  send_down,
+  send_up,
+  data,
+  to_host,
+  from_host
+};
+inline constexpr int kStreams = 8;
 inline constexpr const char* kStreamNames[kStreams] = {
-    "compute", "dispatch", "tensor/context", "send down", "send up", "data parallel", "copy"};
+    "compute", "dispatch",      "tensor/context", "send down",
+    "send up", "data parallel", "copy to host",   "copy from host"};
 
 // What time is spent on; the names of estimate::Time and estimate::Comm.
 enum class Category : std::uint8_t {
@@ -83,8 +93,15 @@ struct LoweringOptions {
 // All block programs of a Job and the loads they use.
 struct Programs {
   BlockProgram layer[model::kLayerKinds], embedding, head, mtp_projection;
+  // Beside the blocks; whoever adds the task says how long.
+  TimedOp send_forward{"send forward", 0, Stream::send_down, Category::pp};
+  TimedOp send_backward{"send backward", 0, Stream::send_up, Category::pp};
+  TimedOp reduce{"reduce gradients", 0, Stream::data, Category::dp};
+  TimedOp gather{"gather parameters", 0, Stream::data, Category::dp};
+  TimedOp offload{"offload", 0, Stream::to_host, Category::copy};
+  TimedOp reload{"reload", 0, Stream::from_host, Category::copy};
+  TimedOp optimizer{"optimizer", 0, Stream::compute, Category::optimizer};
   sim::LoadTable loads;
-  std::uint8_t p2p_load = 0, data_load = 0, copy_load = 0, memory_load = 0;
 };
 void build_programs(const job::Job& job, const layout::Pipeline& pipeline, cost::Pricer& pricer,
                     const LoweringOptions& options, Programs& out);

@@ -13,8 +13,8 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "cost/step.h"
 #include "layer/expert_load.h"
-#include "layer/shape.h"
 #include "schedule/lowering.h"
 
 namespace trifold::schedule {
@@ -26,8 +26,6 @@ namespace {
 
 constexpr TimedOp kMarker{"ready", 0, Stream::compute, Category::compute};
 constexpr TimedOp kHost{"wait for host", 0, Stream::compute, Category::host};
-constexpr TimedOp kSendForward{"send forward", 0, Stream::send_down, Category::pp};
-constexpr TimedOp kSendBackward{"send backward", 0, Stream::send_up, Category::pp};
 constexpr double kTileTail = 0.1;  // of a fused tile pipeline: prologue and epilogue
 constexpr std::size_t kLoadDraws = 64;
 
@@ -62,7 +60,7 @@ void Lowering::add_streams() {
   barrier_stream_ = step_.graph.add_stream(step_.graph.add_domain());
   const std::size_t units = at(out_.program.pp * out_.program.chunks * out_.program.microbatches);
   for (std::vector<sim::Index>* v :
-       {&forward_in_, &backward_in_, &forward_out_, &backward_out_, &wgrad_end_})
+       {&forward_in_, &backward_in_, &forward_out_, &backward_out_, &wgrad_end_, &offload_end_})
     v->assign(units, kNone);
   const std::size_t chunks = at(out_.program.pp * out_.program.chunks);
   for (std::vector<sim::Index>* v : {&first_forward_, &gathers_, &reduces_})
@@ -157,8 +155,8 @@ void Lowering::end_unit(const Unit& u, bool forward, sim::Index last) {
   const bool goes_on = forward ? out_.program.after(u.stage, u.chunk, stage, chunk)
                                : out_.program.before(u.stage, u.chunk, stage, chunk);
   if (goes_on && stage != u.stage) {
-    last = add(u, forward ? kSendForward : kSendBackward, sim::to_picoseconds(send_s_), -1,
-               forward ? Work::forward : Work::backward, last);
+    last = add(u, forward ? out_.programs.send_forward : out_.programs.send_backward,
+               sim::to_picoseconds(send_s_), -1, forward ? Work::forward : Work::backward, last);
     step_.tasks.back().receiver = static_cast<std::int16_t>(stage);
     if (blocking_sends_) depend(last, marker(u, forward ? Work::forward : Work::backward));
   }
@@ -168,7 +166,7 @@ void Lowering::end_unit(const Unit& u, bool forward, sim::Index last) {
 sim::Index Lowering::forward_layer(const Unit& u, int layer, sim::Index after) {
   const BlockProgram& b = program_of(chunk_of(u), layer);
   gather_layer(u, layer, true);
-  if (layer >= chunk_of(u).layers)
+  if (is_mtp(u, layer))
     after = chain(u, out_.programs.mtp_projection, out_.programs.mtp_projection.forward, layer,
                   Work::forward, after);
   after = overlapped_ && b.routed ? overlapped_forward(u, b, layer, after)
@@ -188,7 +186,7 @@ sim::Index Lowering::backward_layer(const Unit& u, int layer, bool split, sim::I
     after = overlapped_backward(u, b, layer, after);
   else
     after = chain(u, b, b.backward, layer, Work::backward, after);
-  if (layer >= chunk_of(u).layers)
+  if (is_mtp(u, layer))
     after = chain(u, out_.programs.mtp_projection, out_.programs.mtp_projection.backward, layer,
                   Work::backward, after);
   after = host_wait(u, b.wait_backward_s, Work::backward, after);
@@ -242,6 +240,7 @@ void Lowering::wgrad_unit(const Unit& u) {
 }
 
 void Lowering::emit_stage(int stage) {
+  pending_gather_ = pending_reload_ = kNone;  // ahead of what runs next on this stage
   for (const Slot& s : out_.program.stages[at(stage)]) {
     const Unit u{stage, s.chunk, s.microbatch};
     switch (s.work) {
@@ -345,14 +344,7 @@ void Lowering::run() {
     tp_share_ = std::min(tp_share_, kTileTail);
     cp_share_ = std::min(cp_share_, kTileTail);
   }
-  if (job_.layout.pp > 1) {
-    const layer::Shape s = layer::shape_of(job_);
-    const double bytes = s.local_tokens * static_cast<double>(job_.model.hidden) * s.element;
-    send_s_ = pricer_.send_recv_seconds(
-        hardware::span_of(job_.cluster, 0, job_.layout.pp, job_.gpus / job_.layout.pp)
-            .crosses_domains(),
-        bytes);
-  }
+  if (job_.layout.pp > 1) send_s_ = cost::pipeline_send(job_, pricer_).seconds;
   blocking_sends_ = job_.layout.vpp == 1 || !t.has(Overlap::pipeline_p2p);
   step_.post_validated = shape.kind == layout::ScheduleKind::zb_h1 ||
                          shape.kind == layout::ScheduleKind::zb_h2 ||

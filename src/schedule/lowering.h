@@ -4,17 +4,17 @@
 // Internal to schedule/: the state of one lowering, shared by lower.cc (units), merge.cc (pairs),
 // data_parallel.cc and offload.cc.
 
+#include "cost/step.h"
 #include "schedule/lower.h"
 
 namespace trifold::schedule {
 
 inline constexpr sim::Index kNone = -1;
 
-// Bytes and seconds of data parallelism for one chunk.
+// Data parallelism of one chunk: elements on this rank, and its transfers alone.
 struct DataWork {
+  cost::StageParameters held;
   double reduce_s = 0, gather_s = 0;
-  double elements = 0;          // on this rank
-  double sharded_elements = 0;  // what its optimizer updates
 };
 
 class Lowering {
@@ -40,7 +40,8 @@ class Lowering {
   void end_unit(const Unit& u, bool forward, sim::Index last);
   void connect();
   const BlockProgram& program_of(const layout::Chunk& chunk, int layer) const;
-  int layers_of(const layout::Chunk& chunk) const { return chunk.layers + chunk.mtp; }
+  int layers_of(const layout::Chunk& chunk) const { return chunk.all_layers(); }
+  bool is_mtp(const Unit& u, int layer) const { return layer >= chunk_of(u).layers; }
   const layout::Chunk& chunk_of(const Unit& u) const {
     return chunk_at(pipeline_, out_.program, u.stage, u.chunk);
   }
@@ -84,7 +85,7 @@ class Lowering {
   void begin_step();
   void end_step();
   void reduce_chunk(int stage, int chunk);
-  DataWork data_work(const layout::Chunk& chunk, bool first_of_stage) const;
+  DataWork data_work(const layout::Chunk& chunk) const;
   sim::Index data_task(int stage, int chunk, const TimedOp& op, double seconds, sim::Index after);
   void gather_layer(const Unit& u, int layer, bool forward);
   void scatter_layer(const Unit& u, int layer, sim::Index after);
@@ -107,7 +108,7 @@ class Lowering {
   bool blocking_sends_ = false;
   bool overlapped_ = false, merged_ = false;
   std::vector<sim::Index> forward_in_, backward_in_, forward_out_, backward_out_;  // by unit
-  std::vector<sim::Index> wgrad_end_;                                              // by unit
+  std::vector<sim::Index> wgrad_end_, offload_end_;                                // by unit
   std::vector<sim::Index> last_backward_layer_;  // of chunk 0 on stage 0, last micro-batch
   std::vector<DataWork> data_;                   // by stage x chunk
   std::vector<sim::Index> first_forward_;        // by stage x chunk

@@ -8,7 +8,9 @@
 // Without `delay_wgrad` the weight gradients run inside X.bwd and A.bwd, so D.bwd starts later and
 // has X.fwd alone for cover. The shared expert runs with the experts. Layers pair by count; surplus
 // layers, embedding and head run alone. Transfers that cannot hide show as waits of the compute
-// stream; what the dispatcher's SMs cost the GEMMs comes from contention.cc.
+// stream; what the dispatcher's SMs cost the GEMMs comes from contention.cc. An MTP depth is a
+// layer with its projection before attention. With `delay_wgrad` the chunk's first layer sends its
+// gradient before A.wgrad (Megatron's model_chunk_schedule_plan.py).
 #include <algorithm>
 
 #include "schedule/lowering.h"
@@ -57,6 +59,9 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   reload_layer(b, backward_layer);
   const sim::Index combined =
       backward(y.b_combine_comm, backward(y.b[at(Segment::combine)], in.backward));
+  const BlockProgram& projection = out_.programs.mtp_projection;
+  if (is_mtp(f, forward_layer))
+    in.forward = chain(f, projection, projection.forward, forward_layer, Work::forward, in.forward);
   const sim::Index attended = forward(x.f[at(Segment::attention)], in.forward);
   const sim::Index dispatched = forward(x.f_dispatch_comm, attended);
   sim::Index experts =
@@ -73,7 +78,11 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   if (x.f[at(Segment::experts)].empty()) depend(shared, expert);
   const sim::Index sent = forward(x.f_combine_comm, expert);
   sim::Index attention = backward(y.b[at(Segment::attention)], returned);
-  attention = backward(y.w[at(Segment::attention)], attention);
+  const sim::Index attention_wgrad = backward(y.w[at(Segment::attention)], attention);
+  if (!delayed || backward_layer > 0) attention = attention_wgrad;
+  if (is_mtp(b, backward_layer))
+    attention =
+        chain(b, projection, projection.backward, backward_layer, Work::backward, attention);
   Pair out;
   out.forward = forward(x.f[at(Segment::combine)], sent);
   out.backward = attention;
@@ -101,11 +110,10 @@ void Lowering::merged_unit(const Unit& f, const Unit& b) {
   for (int i = 0; y.loss && i < 1 + job_.model.mtp_layers; ++i)
     now.backward = chain(b, head, head.backward, -1, Work::backward, now.backward);
   const int pairs = std::min(layers_of(x), layers_of(y));
-  const bool plain = x.mtp == 0 && y.mtp == 0;  // MTP depths run alone
   int i = 0, j = layers_of(y) - 1;
-  for (; plain && i < pairs; ++i, --j) now = merged_layers(f, i, b, j, now);
-  for (; i < layers_of(x); ++i) now.forward = forward_layer(f, i, now.forward);
+  for (; i < pairs; ++i, --j) now = merged_layers(f, i, b, j, now);
   for (; j >= 0; --j) now.backward = backward_layer(b, j, false, now.backward);
+  for (; i < layers_of(x); ++i) now.forward = forward_layer(f, i, now.forward);
   for (int k = 0; x.loss && k < 1 + job_.model.mtp_layers; ++k)
     now.forward = chain(f, head, head.forward, -1, Work::forward, now.forward);
   if (y.embedding)

@@ -88,6 +88,12 @@ void build_unit_graph(const Program& program, const UnitTimes& times, const Stag
     }
 }
 
+bool completes(const Program& program) {
+  sim::Graph graph;
+  build_unit_graph(program, UnitTimes{}, {}, graph);
+  return sim::Engine().run(graph, sim::LoadTable()).complete;
+}
+
 double run_units(const Program& program, const UnitTimes& times, const StageScale& scale) {
   sim::Graph graph;
   build_unit_graph(program, times, scale, graph);

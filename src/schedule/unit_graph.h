@@ -17,6 +17,9 @@ struct StageScale {  // factors on a stage's unit times (a stage with fewer laye
 void build_unit_graph(const Program& program, const UnitTimes& times, const StageScale& scale,
                       sim::Graph& out);
 
+// False: stages wait for each other in a circle whatever the times are, and a step would hang.
+bool completes(const Program& program);
+
 // Makespan in seconds.
 double run_units(const Program& program, const UnitTimes& times, const StageScale& scale = {});
 

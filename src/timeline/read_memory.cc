@@ -81,6 +81,13 @@ void read_memory(const job::Job& job, const layout::Pipeline& pipeline,
     read_stage(changes[at(r)], unit, base_bytes(out.memory, tables, plan, r), curves[at(r)],
                out.stages[at(r)]);
   }
+  out.simulated_memory = out.memory;
+  for (std::size_t r = 0; r < out.stages.size(); ++r) {
+    memory::StageMemory& stage = out.simulated_memory.stages[r];
+    const Bytes more = out.stages[r].peak - stage.peak;
+    stage.activations += more, stage.peak += more, stage.reserved += more;
+  }
+  memory::summarize(job, out.simulated_memory);
 }
 
 }  // namespace trifold::timeline

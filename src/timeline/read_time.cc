@@ -46,14 +46,14 @@ class Reader {
   Category category(sim::Index t) const { return step_.tasks[at(t)].op->category; }
   // Splits [from, to), which ends where `task` starts, among what it waited for.
   void explain_gap(int stage, sim::Index task, sim::Picoseconds from, sim::Picoseconds to,
-                   Parts& parts) const;
-  void run(sim::Index task, sim::Picoseconds time, Parts& parts) const;
+                   estimate::Time& parts) const;
+  void run(sim::Index task, sim::Picoseconds time, estimate::Time& parts) const;
 
   const schedule::StepGraph& step_;
   const sim::Outcome& outcome_;
 };
 
-void Reader::run(sim::Index task, sim::Picoseconds time, Parts& parts) const {
+void Reader::run(sim::Index task, sim::Picoseconds time, estimate::Time& parts) const {
   const double seconds = sim::to_seconds(time);
   switch (category(task)) {
     case Category::recompute:
@@ -72,7 +72,7 @@ void Reader::run(sim::Index task, sim::Picoseconds time, Parts& parts) const {
 }
 
 void Reader::explain_gap(int stage, sim::Index task, sim::Picoseconds from, sim::Picoseconds to,
-                         Parts& parts) const {
+                         estimate::Time& parts) const {
   sim::Picoseconds now = to;
   sim::Index cause = task;
   while (now > from && cause >= 0) {
@@ -96,7 +96,7 @@ void Reader::explain_gap(int stage, sim::Index task, sim::Picoseconds from, sim:
 
 void Reader::read_stage(int stage, const StageTasks& tasks, sim::Picoseconds from,
                         sim::Picoseconds to, StageTimeline& out) const {
-  Parts& parts = out.time = {};
+  estimate::Time& parts = out.time = {};
   sim::Picoseconds now = from;
   for (const sim::Index t : tasks.compute[at(stage)]) {
     const sim::Picoseconds begin = outcome_.start[at(t)], end = outcome_.end[at(t)];

@@ -10,23 +10,15 @@
 
 #include "base/json.h"
 #include "base/units.h"
-#include "memory/memory.h"
+#include "estimate/estimate.h"
 #include "schedule/lower.h"
 
 namespace trifold::timeline {
 
-// As estimate::Comm and estimate::Time: ep, tp, cp, pp, dp; the parts sum to the step.
-inline constexpr int kComms = 5;
-inline constexpr const char* kCommNames[kComms] = {"ep", "tp", "cp", "pp", "dp"};
-
-struct Parts {
-  double compute = 0, recompute = 0, bubble = 0, host = 0, optimizer = 0;
-  std::array<double, kComms> exposed{};
-  double sum() const;
-};
+using estimate::kComms;
 
 struct StageTimeline {
-  Parts time;
+  estimate::Time time;
   std::array<double, kComms> communication{};  // total, hidden or not
   double start_s = 0, end_s = 0;
   Bytes peak;             // weights to buffers, as memory/ counts them
@@ -53,10 +45,13 @@ struct Timeline {
   double ep_hidden_share = 0;  // of expert-parallel communication
   double lower_bound_s = 0;    // longest dependency path without contention
   std::size_t tasks = 0;
-  memory::Memory memory;  // the closed form, for comparison with the stages' peaks
+  memory::Memory memory;            // the closed form, for comparison with the stages' peaks
+  memory::Memory simulated_memory;  // the same with the activations alive in the simulation
   // Transfers that something covered, on the slowest stage.
   double communication_hidden_s() const;
-  const Parts& time() const { return stages[static_cast<std::size_t>(slowest_stage)].time; }
+  const estimate::Time& time() const {
+    return stages[static_cast<std::size_t>(slowest_stage)].time;
+  }
 };
 
 struct SimulateOptions {
@@ -91,7 +86,11 @@ class Simulator {
 void simulate(const job::Job& job, const layout::Pipeline& pipeline, cost::Pricer& pricer,
               const SimulateOptions& options, Timeline& out);
 
-// Keys as in an estimate (step_time_s.value on top), plus `timeline`.
-Json to_json(const Timeline& timeline);
+// The closed form with what the simulation found in its place: step time, its parts, communication,
+// interval, throughput, and (where it was read) memory by stage.
+estimate::Estimate as_estimate(const Timeline& timeline, const estimate::Estimate& closed_form);
+
+// Keys of an estimate, plus `timeline`.
+Json to_json(const Timeline& timeline, const job::Job& job, const estimate::Estimate& closed_form);
 
 }  // namespace trifold::timeline

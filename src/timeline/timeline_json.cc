@@ -4,10 +4,10 @@
 namespace trifold::timeline {
 namespace {
 
-Json parts_json(const Parts& p) {
+Json parts_json(const estimate::Time& p) {
   Json exposed = Json::object();
-  for (int i = 0; i < kComms; ++i)
-    exposed[std::string(kCommNames[i]) + "_s"] = p.exposed[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; i < kComms; ++i)
+    exposed[std::string(estimate::kCommNames[i]) + "_s"] = p.exposed[i];
   return {{"compute_s", p.compute}, {"recompute_s", p.recompute}, {"bubble_s", p.bubble},
           {"host_s", p.host},       {"optimizer_s", p.optimizer}, {"exposed", exposed}};
 }
@@ -17,24 +17,20 @@ Json path_json(const PathShare& path) {
   for (int i = 0; i < schedule::kCategories; ++i)
     out[std::string(schedule::kCategoryNames[i]) + "_s"] =
         path.by_category[static_cast<std::size_t>(i)];
-  static constexpr const char* kFamilyNames[layer::kFamilies] = {
-      "gemm", "grouped_gemm", "attention", "memory_bound", "quantize", "tp", "cp", "ep"};
-  for (int i = 0; i < layer::kFamilies && i < 5; ++i)
-    out["compute_by_family"][std::string(kFamilyNames[i]) + "_s"] =
-        path.by_family[static_cast<std::size_t>(i)];
+  for (std::size_t i = 0; !layer::is_communication(static_cast<layer::Family>(i)); ++i)
+    out["compute_by_family"][std::string(layer::kFamilyNames[i]) + "_s"] = path.by_family[i];
   out["waiting_s"] = path.waiting_s;
   return out;
 }
 
-}  // namespace
-
-Json to_json(const Timeline& t) {
+Json timeline_json(const Timeline& t) {
   Json stages = Json::array();
   for (std::size_t i = 0; i < t.stages.size(); ++i) {
     const StageTimeline& s = t.stages[i];
     Json comm = Json::object();
     for (int k = 0; k < kComms; ++k)
-      comm[std::string(kCommNames[k]) + "_s"] = s.communication[static_cast<std::size_t>(k)];
+      comm[std::string(estimate::kCommNames[k]) + "_s"] =
+          s.communication[static_cast<std::size_t>(k)];
     stages.push_back({{"stage", i},
                       {"time", parts_json(s.time)},
                       {"communication", comm},
@@ -43,15 +39,22 @@ Json to_json(const Timeline& t) {
                       {"peak_at_s", s.peak_s},
                       {"peak_units", s.peak_units}});
   }
-  return {{"step_time_s", {{"value", t.step_time_s}, {"basis", "simulated"}}},
-          {"time", parts_json(t.time())},
-          {"timeline",
-           {{"tasks", t.tasks},
-            {"slowest_stage", t.slowest_stage},
-            {"hidden_share", t.hidden_share},
-            {"ep_hidden_share", t.ep_hidden_share},
-            {"critical_path", path_json(t.critical_path)},
-            {"stages", stages}}}};
+  return {{"tasks", t.tasks},
+          {"slowest_stage", t.slowest_stage},
+          {"hidden_share", t.hidden_share},
+          {"ep_hidden_share", t.ep_hidden_share},
+          {"critical_path", path_json(t.critical_path)},
+          {"stages", stages}};
+}
+
+}  // namespace
+
+Json to_json(const Timeline& t, const job::Job& job, const estimate::Estimate& closed_form) {
+  Json json = estimate::to_json(as_estimate(t, closed_form), job);
+  json["method"] = "simulation";
+  json["step_time_s"]["closed_form"] = closed_form.step_time_s;
+  json["timeline"] = timeline_json(t);
+  return json;
 }
 
 }  // namespace trifold::timeline

@@ -4,11 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "base/table.h"
 #include "cli.h"
 #include "estimate/estimate.h"
-#include "hardware/profile.h"
-#include "report/estimate_text.h"
+#include "job/profile.h"
+#include "report/timeline_text.h"
 #include "report/trace.h"
 #include "timeline/timeline.h"
 
@@ -23,45 +22,10 @@ struct Options {
   bool json = false;
 };
 
-std::string timeline_text(const job::Job& job, const timeline::Timeline& t,
-                          const estimate::Estimate& closed_form) {
-  std::string text = fmt::format(
-      "{} on {} x {}\n  {}\n  {}\n  step {} simulated ({} tasks); closed form {} ({:+.1f} %)\n\n",
-      job.model.name, job.gpus, job.cluster.name, report::layout_text(job),
-      report::techniques_text(job), human_seconds(t.step_time_s),
-      thousands(static_cast<long long>(t.tasks)), human_seconds(closed_form.step_time_s),
-      100 * (closed_form.step_time_s / t.step_time_s - 1));
-  Table walls({"Time (slowest stage)", "seconds", "share"});
-  const auto row = [&](const std::string& name, double seconds) {
-    walls.add({name, fmt::format("{:.4f}", seconds), percent(seconds / t.step_time_s)});
-  };
-  const timeline::Parts& p = t.time();
-  row("compute", p.compute), row("recompute", p.recompute), row("bubble", p.bubble),
-      row("host", p.host);
-  row("optimizer", p.optimizer);
-  for (std::size_t i = 0; i < timeline::kComms; ++i)
-    row(fmt::format("exposed {}", timeline::kCommNames[i]), p.exposed[i]);
-  walls.rule(), row("step", p.sum());
-  text +=
-      walls.text("  ") + fmt::format("  hidden: {} of all communication, {} of expert-parallel\n\n",
-                                     percent(t.hidden_share), percent(t.ep_hidden_share));
-  Table stages({"Stage", "busy s", "bubble s", "peak GiB", "closed form GiB", "units at peak"});
-  for (std::size_t i = 0; i < t.stages.size(); ++i) {
-    const timeline::StageTimeline& s = t.stages[i];
-    const double closed = i < t.memory.stages.size() ? to_gib(t.memory.stages[i].peak) : 0;
-    stages.add({fmt::format("{}", i), fmt::format("{:.4f}", s.time.sum() - s.time.bubble),
-                fmt::format("{:.4f}", s.time.bubble), fmt::format("{:.2f}", to_gib(s.peak)),
-                fmt::format("{:.2f}", closed), fmt::format("{:.1f}", s.peak_units)});
-  }
-  return text + stages.text("  ");
-}
-
 Result<std::string> simulate(const Context& context, const Options& options) {
   TRIFOLD_ASSIGN(job, load_job(context, options.path, options.id, options.sets));
   TRIFOLD_ASSIGN(closed_form, estimate::estimate_job(job, context.data_dir));
-  TRIFOLD_ASSIGN(profile,
-                 hardware::load_profile(job.profile.empty() ? job.cluster.profile : job.profile,
-                                        context.data_dir));
+  TRIFOLD_ASSIGN(profile, job::profile_of(job, context.data_dir));
   TRIFOLD_ASSIGN(pipeline, layout::build_pipeline(job.model, job.layout, job.placement()));
   cost::Pricer pricer(job.cluster, profile);
   timeline::Simulator simulator;
@@ -81,8 +45,8 @@ Result<std::string> simulate(const Context& context, const Options& options) {
     TRIFOLD_TRY(report::write_trace(simulator, trace, options.trace));
     fmt::print(stderr, "trace: {} (open it at https://ui.perfetto.dev)\n", options.trace);
   }
-  if (options.json) return dump_json(timeline::to_json(timeline));
-  return timeline_text(job, timeline, closed_form);
+  if (options.json) return dump_json(timeline::to_json(timeline, job, closed_form));
+  return report::timeline_text(job, timeline, closed_form);
 }
 
 }  // namespace
