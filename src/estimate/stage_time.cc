@@ -11,8 +11,9 @@
 // Merged forward-backward (`ep_a2a`, megatron.md 4.4): C.bwd | A.fwd, D.fwd | X.bwd, D.bwd | (W) +
 // X.fwd, C.fwd | A.bwd. A pair of compute g and communication c takes g + min(g, c) x (SMs lent /
 // SMs) + leak x min(g, c) + max(0, c - g). MegaScale's operators (`inter_op`, `intra_op`,
-// arXiv:2505.11432) overlap inside one micro-batch: `inter_op` hides dispatch and context exchange
-// behind independent GEMMs, `intra_op` fuses them tile by tile, which leaves max(compute, comm) and
+// arXiv:2505.11432) overlap inside one micro-batch: `inter_op` hides transfers behind
+// what does not depend on them (the shared expert; in backward the return of dispatch behind weight
+// gradients), `intra_op` fuses them tile by tile, which leaves max(compute, comm) and
 // a tile's tail.
 
 #include "estimate/stage_time.h"
@@ -104,22 +105,29 @@ double exposed_ep(const Context& c, Pass pass) {
     const double experts = c.compute(Segment::experts, pass);
     return std::max(0.0, total - experts) + kTileTail * std::min(total, experts);
   }
-  double cover = 0;
-  if (c.has(Overlap::shared_expert)) cover = c.compute(Segment::shared, pass);
-  // inter_op: gathers and scatters run under the independent GEMMs of the other branch (shared
-  // expert, weight gradients).
-  if (c.has(Overlap::inter_op))
-    cover += c.compute(Segment::experts, pass) * 0.5 + c.compute(Segment::shared, pass);
-  return std::max(0.0, total - cover);
+  const bool beside = c.has(Overlap::shared_expert) || c.has(Overlap::inter_op);
+  const double cover = beside ? c.compute(Segment::shared, pass) : 0;
+  if (pass != Pass::dgrad || !c.has(Overlap::inter_op)) return std::max(0.0, total - cover);
+  const double out = c.family(Segment::dispatch, pass, Family::ep_comm);
+  const double wgrad =
+      c.compute(Segment::experts, Pass::wgrad) + c.compute(Segment::shared, Pass::wgrad);
+  return std::max(0.0, total - out - cover) + std::max(0.0, out - wgrad);
 }
 
-Duration direction(const Context& c, const job::Job& job, bool backward) {
+// What hides inside one micro-batch takes its SMs from the GEMMs beside it.
+double lent_to_hidden(const Context& c, Pass pass, double exposed, double sm_share) {
+  if (!c.has(Overlap::inter_op) && !c.has(Overlap::intra_op)) return 0;
+  return (c.comm(pass, Family::ep_comm) - exposed) * sm_share;
+}
+
+Duration direction(const Context& c, const job::Job& job, bool backward, double sm_share) {
   Duration d;
   if (!backward) {
     d.compute = c.cost.compute_of(Pass::forward);
     d.exposed[index(Comm::tp)] = exposed_tp(c, Pass::forward);
     d.exposed[index(Comm::cp)] = exposed_cp(c, job, Pass::forward);
     d.exposed[index(Comm::ep)] = exposed_ep(c, Pass::forward);
+    d.compute += lent_to_hidden(c, Pass::forward, d.exposed[index(Comm::ep)], sm_share);
     wait_for_host(d, c.cost.host_s[index(Pass::forward)]);
     return d;
   }
@@ -131,8 +139,9 @@ Duration direction(const Context& c, const job::Job& job, bool backward) {
       exposed_tp(c, Pass::dgrad) + regather + exposed_tp(c, Pass::recompute);
   d.exposed[index(Comm::cp)] =
       exposed_cp(c, job, Pass::dgrad) + exposed_cp(c, job, Pass::recompute);
-  d.exposed[index(Comm::ep)] =
-      exposed_ep(c, Pass::dgrad) + c.comm(Pass::recompute, Family::ep_comm);
+  d.exposed[index(Comm::ep)] = exposed_ep(c, Pass::dgrad);
+  d.compute += lent_to_hidden(c, Pass::dgrad, d.exposed[index(Comm::ep)], sm_share);
+  d.exposed[index(Comm::ep)] += c.comm(Pass::recompute, Family::ep_comm);
   wait_for_host(d, c.cost.host_s[index(Pass::dgrad)] + c.cost.host_s[index(Pass::recompute)]);
   return d;
 }
@@ -222,8 +231,8 @@ LayerTime layer_time(const job::Job& job, const cost::BlockCost& cost,
                      const cost::Constants& constants, double sm_share) {
   const Context c{job.techniques, cost, constants};
   LayerTime t;
-  t.forward = direction(c, job, false);
-  t.backward = direction(c, job, true);
+  t.forward = direction(c, job, false, sm_share);
+  t.backward = direction(c, job, true, sm_share);
   for (Pass p : {Pass::forward, Pass::dgrad, Pass::wgrad, Pass::recompute}) {
     t.total_comm[index(Comm::tp)] += c.comm(p, Family::tp_comm);
     t.total_comm[index(Comm::cp)] += c.comm(p, Family::cp_comm);

@@ -3,15 +3,13 @@
 //
 // shared_expert  the shared expert's first linear beside dispatch, the rest beside combine.
 // inter_op       MegaScale-MoE (2505.11432 section 4): independent operators of the macro layer run
-//                beside its transfers. Forward: experts in two halves, so that the second half's
-//                dispatch runs under the first half's GEMMs and the first half's combine under the
-//                second's; the shared expert as above. Backward: the weight gradient of the experts
-//                (whose inputs are gathered again under the data gradient, which is what selective
-//                rematerialisation costs) runs beside the return of dispatch.
+//                beside its transfers. Forward: the shared expert alone, as above. Backward: the
+//                weight gradient of the experts (whose inputs are gathered again under the data
+//                gradient, which is what selective rematerialisation costs) runs beside the return
+//                of dispatch, the shared expert beside that of combine.
 // intra_op       the same paper's tile fusion (A2A+GEMM, AG+GroupedGEMM, GroupedGEMM+RS): a
-// transfer
-//                and its GEMM share one kernel; both take the longer of the two and a tile's tail
-//                (kTileTail) at either end.
+//                transfer and its GEMM share one kernel; both take the longer of the two and a
+//                tile's tail (kTileTail) at either end.
 #include <algorithm>
 
 #include "schedule/lowering.h"
@@ -59,17 +57,6 @@ sim::Index Lowering::overlapped_forward(const Unit& u, const BlockProgram& b, in
     return last;
   }
   const Piece experts = b.f[at(Segment::experts)];
-  if (t.has(Overlap::inter_op)) {
-    const sim::Index d1 = run(b.f_dispatch_comm, attended, 0.5),
-                     d2 = run(b.f_dispatch_comm, d1, 0.5);
-    run(b.f_shared_first, attended);
-    const sim::Index x1 = run(experts, d1, 0.5);
-    run(b.f_combine_comm, x1, 0.5);
-    const sim::Index x2 = run(experts, d2, 0.5);
-    const sim::Index c2 = run(b.f_combine_comm, x2, 0.5);
-    run(b.f_shared_second, attended);
-    return run(b.f[at(Segment::combine)], c2);
-  }
   const sim::Index dispatched = run(b.f_dispatch_comm, attended);
   run(b.f_shared_first, attended);
   const sim::Index combined = run(b.f_combine_comm, run(experts, dispatched));

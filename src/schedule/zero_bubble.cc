@@ -13,6 +13,7 @@
 // warm-ups the shortest wins, as the paper's automatic scheduler tries its own (section 4). With
 // real times and a limit of p (2p) units this is the paper's ZB-1p (ZB-2p).
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
@@ -30,6 +31,9 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 struct Policy {
   double patience = 0;       // W runs when the next known arrival is at least this many W away
   bool eager_wgrad = false;  // W right after its B once the warm-up is over
+  // Forwards that a stage may be ahead of its backwards: slope (p-r-1) + 1, so that the rest of its
+  // memory holds weight gradients that wait. 0: as many as memory allows.
+  double slope = 0;
   // On a V: which chunk goes first, and the places chunk 0 leaves to chunk 1 beyond r + 1.
   bool deep_forward = true, deep_backward = true, deep_wgrad = true;
   int spare = 0;
@@ -108,6 +112,9 @@ class ListScheduler {
     double memory = 1;
     for (int k = 0; k < out_.chunks; ++k) memory += s.lanes[k].memory(times_.wgrad_memory);
     if (s.lanes[c].forwards >= out_.microbatches || memory > limit_ + kTiny) return false;
+    if (policy_.slope > 0 &&
+        s.lanes[c].forwards - s.lanes[c].backwards > std::ceil(policy_.slope * (out_.pp - r - 1)))
+      return false;
     // On a V, chunk 0 leaves the places that chunk 1 needs (layout/in_flight.cc).
     return out_.chunks == 1 || c == 1 ||
            s.lanes[0].memory(times_.wgrad_memory) + 1 <= limit_ - (r + 1) - policy_.spare + kTiny;
@@ -283,6 +290,11 @@ void build_zero_bubble(const layout::ScheduleShape& shape, const UnitTimes& time
   for (const bool eager : {false, true})
     for (const double patience : {0.0, 0.25, 0.5, 0.75, 1.0}) {
       Policy policy{patience, eager};
+      for (const double slope : {2.0, 2.05, 2.1, 2.2, 2.3, 2.5}) {
+        policy.slope = slope;
+        if (!vee) attempt(policy);
+      }
+      policy.slope = 0;
       for (int i = 0; i < (vee ? 16 : 1); ++i) {
         policy.deep_forward = (i & 1) == 0;
         policy.deep_backward = (i & 2) == 0;

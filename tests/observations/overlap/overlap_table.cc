@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The published effect of each overlap beside the simulated one, in one table. Ratios are judged,
-// not absolute steps (those are priced elsewhere); the last column says which tolerance each row
-// meets. Sources in each row.
+// not absolute steps (those are priced elsewhere).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,16 +43,20 @@ timeline::Timeline simulate(const Json& json) {
   return out;
 }
 
+// Each row meets its own tolerance, the smallest round figure that holds, and says why it is not
+// smaller.
 class Report {
  public:
-  Report() : table_({"effect", "published", "simulated", "difference"}) {}
-  void row(const std::string& what, double published, double simulated,
-           const char* format = "%.3f") {
-    char a[64], b[64], c[64];
+  Report() : table_({"effect", "published", "simulated", "difference", "within", "because"}) {}
+  void row(const std::string& what, double published, double simulated, double tolerance,
+           const char* because = "", const char* format = "%.3f") {
+    char a[64], b[64], c[64], d[64];
     std::snprintf(a, sizeof a, format, published);
     std::snprintf(b, sizeof b, format, simulated);
-    std::snprintf(c, sizeof c, "%+.1f%%", 100 * (simulated / published - 1));
-    table_.add({what, a, b, c});
+    std::snprintf(c, sizeof c, "%+.1f %%", 100 * (simulated / published - 1));
+    std::snprintf(d, sizeof d, "%.0f %%", 100 * tolerance);
+    table_.add({what, a, b, c, d, because});
+    EXPECT_NEAR(simulated / published, 1, tolerance) << what;
   }
   void print() const { std::printf("%s", table_.text().c_str()); }
 
@@ -73,15 +76,14 @@ TEST(OverlapTable, QwenMergedForwardBackward) {
   const double none = step(base + "a2a-none"), merged = step(base + "a2a-ep");
   const double delayed = step(base + "a2a-ep-wgrad");
   Report report;
-  report.row("HybridEP, ep_a2a: step on / off", 20.992 / 24.7138, hybrid);
-  report.row("all-to-all, ep_a2a: step on / off", 31.31 / 41.25, merged / none);
-  report.row("all-to-all, + delay_wgrad / ep_a2a", 31.20 / 31.31, delayed / merged);
+  report.row("HybridEP, ep_a2a: step on / off", 20.992 / 24.7138, hybrid, 0.1,
+             "merging costs launches that are not counted");
+  report.row("all-to-all, ep_a2a: step on / off", 31.31 / 41.25, merged / none, 0.12,
+             "host time of merged all-to-all is over-counted");
+  report.row("all-to-all, + delay_wgrad / ep_a2a", 31.20 / 31.31, delayed / merged, 0.03);
   report.print();
   EXPECT_LT(hybrid, 1);
   EXPECT_LT(merged, none);
-  EXPECT_NEAR(merged / none / (31.31 / 41.25), 1, 0.15);
-  EXPECT_NEAR(hybrid / (20.992 / 24.7138), 1, 0.20);
-  EXPECT_NEAR(delayed / merged, 31.20 / 31.31, 0.03);
 }
 
 // DeepSeek-V3 on 1,024 H100 (2603.07685 section 4.2.3): exposed expert communication 30-40 % of a
@@ -104,14 +106,14 @@ TEST(OverlapTable, DeepSeekMergedOnH100) {
   const double before = alone.time().exposed[0] / alone.step_time_s,
                after = merged.time().exposed[0] / merged.step_time_s;
   Report report;
-  report.row("EP exposed share, no overlap (30-40 %)", 0.35, before);
-  report.row("EP exposed share, merged (under 5 %)", 0.05, after);
-  report.row("EP communication hidden", 0.93, merged.ep_hidden_share);
+  report.row("EP exposed share, no overlap (30-40 %)", 0.35, before, 0.14, "a range");
+  report.row("EP exposed share, merged (under 5 %)", 0.05, after, 0.25, "an upper bound");
+  report.row("EP communication hidden", 0.93, merged.ep_hidden_share, 0.07,
+             "warm-up and cool-down units, a tenth of all, run alone here");
   report.print();
   std::printf("step %.2f -> %.2f s; %zu tasks\n", alone.step_time_s, merged.step_time_s,
               merged.tasks);
-  EXPECT_GT(before, 0.2);
-  EXPECT_LT(after, before / 2);
+  EXPECT_LT(after, 0.05);
   EXPECT_LT(merged.step_time_s, alone.step_time_s);
 }
 
@@ -134,10 +136,11 @@ TEST(OverlapTable, MegaScaleLadder) {
   tp["techniques"]["sequence_parallel"] = true;
   const double tp_tp = simulate(tp).step_time_s;
   Report report;
-  report.row("SP+EP over TP+TP", 1.13, tp_tp / sp_ep);
-  report.row("+ inter-operator overlap", 1.22 / 1.13, sp_ep / inter);
-  report.row("+ intra-operator overlap", 1.28 / 1.22, inter / intra);
-  report.row("whole ladder", 1.28, tp_tp / intra);
+  report.row("SP+EP over TP+TP", 1.13, tp_tp / sp_ep, 0.2,
+             "TP as Megatron's: the shared expert gathers on its own; routing taken as even");
+  report.row("+ inter-operator overlap", 1.22 / 1.13, sp_ep / inter, 0.02);
+  report.row("+ intra-operator overlap", 1.28 / 1.22, inter / intra, 0.03);
+  report.row("whole ladder", 1.28, tp_tp / intra, 0.17, "its first step");
   report.print();
   EXPECT_GT(tp_tp / sp_ep, 1);
   EXPECT_GT(sp_ep / inter, 1);
@@ -170,9 +173,8 @@ TEST(OverlapTable, DeepSeekTrainTrace) {
   const double single = (one_longer.step_time_s - one.step_time_s) / 4;
   const double pair = (four - single) * 4 / 3;
   Report report;
-  report.row("4-layer forward-backward pair, ms", 129.0, pair * 1e3, "%.1f");
+  report.row("4-layer forward-backward pair, ms", 129.0, pair * 1e3, 0.05, "", "%.1f");
   report.print();
-  EXPECT_NEAR(pair / 0.129, 1, 0.35);
 }
 
 }  // namespace
