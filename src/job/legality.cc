@@ -250,6 +250,7 @@ bool overlap_rules(Checker& c) {
                 R::ovl_11))
     return true;
   if (!t.has(Overlap::ep_a2a)) return false;
+  if (c.stop_if(layout::is_zero_bubble(j.schedule.kind), R::tri_merge)) return true;
   const bool partial_graph = !t.cuda_graph.empty() && !t.has(GraphScope::full_iteration);
   return c.stop_if(l.pp > 1 && l.vpp == 1, R::ovl_01, l.pp, l.vpp) ||
          c.stop_if(l.ep == 1, R::ovl_02, l.ep, 1) ||

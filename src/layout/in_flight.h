@@ -36,6 +36,9 @@ struct ScheduleShape {
 
 // Copies of a stage's parameters on one rank: DualPipe keeps stages r and pp-1-r on rank r.
 constexpr int parameter_copies(ScheduleKind kind) { return kind == ScheduleKind::dualpipe ? 2 : 1; }
+constexpr bool is_zero_bubble(ScheduleKind kind) {
+  return kind == ScheduleKind::zb_h1 || kind == ScheduleKind::zb_h2 || kind == ScheduleKind::zb_v;
+}
 // Kinds whose two chunks are placed in a V (pipeline.h).
 constexpr bool is_vee(ScheduleKind kind) {
   return kind == ScheduleKind::zb_v || kind == ScheduleKind::dualpipe_v;

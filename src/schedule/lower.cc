@@ -346,9 +346,7 @@ void Lowering::run() {
   }
   if (job_.layout.pp > 1) send_s_ = cost::pipeline_send(job_, pricer_).seconds;
   blocking_sends_ = job_.layout.vpp == 1 || !t.has(Overlap::pipeline_p2p);
-  step_.post_validated = shape.kind == layout::ScheduleKind::zb_h1 ||
-                         shape.kind == layout::ScheduleKind::zb_h2 ||
-                         shape.kind == layout::ScheduleKind::zb_v;
+  step_.post_validated = layout::is_zero_bubble(shape.kind);
   step_.stages = out_.program.pp;
   set_host_waits();
   draw_loads();

@@ -19,7 +19,8 @@ struct Options {
   std::string path, id, trace;
   std::vector<std::string> sets;
   int trace_stage = -1, first_microbatch = 0, microbatches = 0;
-  bool json = false;
+  std::uint64_t seed = 0;
+  bool json = false, vary_load = false;
 };
 
 Result<std::string> simulate(const Context& context, const Options& options) {
@@ -30,7 +31,10 @@ Result<std::string> simulate(const Context& context, const Options& options) {
   cost::Pricer pricer(job.cluster, profile);
   timeline::Simulator simulator;
   timeline::Timeline timeline;
-  simulator.run(job, pipeline, pricer, {}, timeline);
+  timeline::SimulateOptions how;
+  how.lowering.vary_load = options.vary_load;
+  how.lowering.seed = options.seed;
+  simulator.run(job, pipeline, pricer, how, timeline);
   if (!timeline.completes)
     return Error{ErrorCode::input,
                  "this order of units hangs: the last interleaving group has fewer micro-batches "
@@ -65,11 +69,16 @@ void add_simulate(CLI::App& app, Context& context) {
   verb->add_option("--first-microbatch", options->first_microbatch,
                    "first micro-batch of the trace");
   verb->add_option("--microbatches", options->microbatches, "how many (default: all)");
+  verb->add_flag("--vary-load", options->vary_load,
+                 "draw expert load for each layer and micro-batch (routing natural or with a "
+                 "distribution): stragglers show as waits");
+  verb->add_option("--seed", options->seed, "of those draws");
   verb->add_flag("--json", options->json, "for machines");
   verb->footer(
       "Examples:\n"
       "  trifold simulate plan.json --trace step.json --microbatches 4\n"
-      "  trifold simulate plan.json --set techniques.dispatcher=alltoall --json\n");
+      "  trifold simulate plan.json --set techniques.dispatcher=alltoall --json\n"
+      "  trifold simulate plan.json --set techniques.routing.balance=natural --vary-load --seed 3\n");
   verb->callback([&context, options] {
     context.run = [&context, options] {
       Result<std::string> text = simulate(context, *options);

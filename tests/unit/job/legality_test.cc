@@ -302,6 +302,13 @@ const Case kCases[] = {
     {"TRI-LOAD", Base::moe,
      [](J j) { j.techniques.routing.distribution = LoadDistribution::zipf; }},
     {"TRI-CHUNKS", Base::moe, [](J j) { j.schedule.kind = K::one_f_one_b; }},
+    {"TRI-MERGE", Base::moe,
+     [](J j) {
+       merged(j);
+       flat(j);
+       j.schedule.kind = K::zb_h1;
+     },
+     Runtime::any},
     {"TRI-DUALPIPE", Base::moe,
      [](J j) {
        flat(j);
