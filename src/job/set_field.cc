@@ -105,6 +105,14 @@ constexpr RateAlias kRateAliases[] = {{"scaleup_bandwidth", "scaleup_bytes_per_s
                                       {"host_bandwidth", "host_bytes_per_s"},
                                       {"hbm_bandwidth", "hbm_bytes_per_s"}};
 
+// What Megatron's users say for short.
+struct ShortName {
+  std::string_view word, key;
+};
+constexpr ShortName kShortNames[] = {{"seq", "training.sequence_length"},
+                                     {"gbs", "training.global_batch_size"},
+                                     {"mbs", "training.micro_batch_size"}};
+
 bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
 }
@@ -117,6 +125,8 @@ bool is_suffix(std::string_view key, std::string_view word) {
 Result<std::string> resolve(const std::string& word) {
   const std::vector<std::string> fields = settable_fields();
   std::vector<std::string> matches;
+  for (const ShortName& name : kShortNames)
+    if (word == name.word) return std::string(name.key);
   for (const std::string& key : fields) {
     if (key == word) return key;
     if (is_suffix(key, word)) matches.push_back(key);

@@ -78,7 +78,8 @@ void add_simulate(CLI::App& app, Context& context) {
       "Examples:\n"
       "  trifold simulate plan.json --trace step.json --microbatches 4\n"
       "  trifold simulate plan.json --set techniques.dispatcher=alltoall --json\n"
-      "  trifold simulate plan.json --set techniques.routing.balance=natural --vary-load --seed 3\n");
+      "  trifold simulate plan.json --set techniques.routing.balance=natural --vary-load --seed "
+      "3\n");
   verb->callback([&context, options] {
     context.run = [&context, options] {
       Result<std::string> text = simulate(context, *options);

@@ -31,6 +31,12 @@ TEST(SetField, FullKeysAndUniqueSuffixes) {
   EXPECT_EQ(with("capacity_factor=1.25")["techniques"]["routing"]["capacity_factor"], 1.25);
 }
 
+TEST(SetField, ShortNames) {
+  EXPECT_EQ(with("seq=8192")["training"]["sequence_length"], 8192);
+  EXPECT_EQ(with("gbs=512")["training"]["global_batch_size"], 512);
+  EXPECT_EQ(with("mbs=2")["training"]["micro_batch_size"], 2);
+}
+
 TEST(SetField, Lists) {
   EXPECT_EQ(with("recompute=moe_act,layernorm")["techniques"]["recompute"],
             (Json{"moe_act", "layernorm"}));
