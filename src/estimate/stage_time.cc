@@ -169,10 +169,13 @@ Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
   const double a_b = segment(Segment::attention, Pass::dgrad) +
                      segment(Segment::attention, Pass::recompute) +
                      (delayed ? 0.0 : segment(Segment::attention, Pass::wgrad));
+  // A.bwd before X.fwd: it has to wait for D.bwd, and C.fwd is left with A's weight gradient.
+  const bool early = c.has(Overlap::early_attn_release);
+  const double a_delayed = delayed ? segment(Segment::attention, Pass::wgrad) : 0;
   const double pairs[4][2] = {{comm_b_c, a_f},
                               {comm_f_d, delayed ? x_dgrad : x_dgrad + x_wgrad},
-                              {comm_b_d, delayed ? x_wgrad + x_f : x_f},
-                              {comm_f_c, a_b}};
+                              {comm_b_d, (delayed ? x_wgrad : 0) + (early ? 0 : x_f)},
+                              {comm_f_c, early ? a_delayed : a_b}};
   const bool full_graph = c.techniques.has(job::GraphScope::full_iteration);
   const double leak = full_graph ? c.constants.overlap_leak_graph : c.constants.overlap_leak;
   double exposed = c.comm(Pass::recompute, Family::ep_comm);

@@ -249,7 +249,7 @@ bool overlap_rules(Checker& c) {
                     t.has(GraphScope::attn) && (j.model.linear_bias || j.model.attention.qkv_bias),
                 R::ovl_11))
     return true;
-  if (!t.has(Overlap::ep_a2a)) return false;
+  if (!t.has(Overlap::ep_a2a)) return c.stop_if(t.has(Overlap::early_attn_release), R::ovl_13);
   if (c.stop_if(layout::is_zero_bubble(j.schedule.kind), R::tri_merge)) return true;
   const bool partial_graph = !t.cuda_graph.empty() && !t.has(GraphScope::full_iteration);
   return c.stop_if(l.pp > 1 && l.vpp == 1, R::ovl_01, l.pp, l.vpp) ||

@@ -29,6 +29,7 @@ enum class Overlap : std::uint8_t {
   pipeline_p2p,
   ep_a2a,
   delay_wgrad,
+  early_attn_release,  // merged: A.bwd before the other unit's X.fwd
   tp_comm,
   fsdp,
   shared_expert,
@@ -42,6 +43,7 @@ inline constexpr Token<Overlap> kOverlaps[] = {
     {Overlap::pipeline_p2p, "pipeline_p2p"},
     {Overlap::ep_a2a, "ep_a2a"},
     {Overlap::delay_wgrad, "delay_wgrad"},
+    {Overlap::early_attn_release, "early_attn_release"},
     {Overlap::tp_comm, "tp_comm"},
     {Overlap::fsdp, "fsdp"},
     {Overlap::shared_expert, "shared_expert"},

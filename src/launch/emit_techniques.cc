@@ -106,6 +106,7 @@ void emit_overlap(Emitter& out) {
       {Overlap::param_gather_with_optimizer, "--overlap-param-gather-with-optimizer-step"},
       {Overlap::ep_a2a, "--overlap-moe-expert-parallel-comm"},
       {Overlap::delay_wgrad, "--delay-wgrad-compute"},
+      {Overlap::early_attn_release, "--ep-overlap-early-attn-memory-release"},
       {Overlap::tp_comm, "--tp-comm-overlap"},
       {Overlap::shared_expert, "--moe-shared-expert-overlap"}};
   for (const Switch& s : kSwitches)

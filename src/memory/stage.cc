@@ -27,6 +27,10 @@ LayerBytes layer_bytes(const job::Job& job, const Sizes& s, bool moe) {
   const bool full = job.techniques.has(job::Recompute::full);
   const std::int64_t attention = saved.rebuilt(Half::attention);
   const std::int64_t feed_forward = saved.rebuilt(Half::feed_forward);
+  // Merged units build one layer while they free another; released early, the attention of the one
+  // is gone before the experts of the other are there.
+  if (job.techniques.has(job::Overlap::early_attn_release))
+    out.released = -std::min(saved.kept(Half::attention), saved.kept(Half::feed_forward));
   for (int i = 0; i < kMoments; ++i) {
     const auto moment = static_cast<Moment>(i);
     if (moment == Moment::combine && !moe) continue;
@@ -35,7 +39,7 @@ LayerBytes layer_bytes(const job::Job& job, const Sizes& s, bool moe) {
     const bool half = moment == Moment::attention;
     const std::int64_t rebuilt = half ? attention : feed_forward + (full ? attention : 0);
     const std::int64_t freed = half ? -saved.kept(Half::feed_forward) : 0;
-    const std::int64_t total = extra.saved() + rebuilt + freed;
+    const std::int64_t total = extra.saved() + rebuilt + freed + out.released;
     if (total <= out.backward && i > 0) continue;
     out.backward = total, out.rebuilt = rebuilt, out.freed = freed, out.moment = moment;
   }

@@ -17,6 +17,7 @@ struct LayerBytes {
   std::int64_t backward = 0;   // alive beyond the saved tensors at the worst moment of its backward
   std::int64_t rebuilt = 0;    // of `backward`: brought back by recompute
   std::int64_t freed = 0;      // of `backward`, negative: the feed-forward half is gone already
+  std::int64_t released = 0;   // of `backward`, negative: attention, before the forward beside it
   Moment moment = Moment::fc2;
 };
 

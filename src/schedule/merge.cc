@@ -8,7 +8,8 @@
 // Without `delay_wgrad` the weight gradients run inside X.bwd and A.bwd, so D.bwd starts later and
 // has X.fwd alone for cover. The shared expert runs with the experts. Layers pair by count; surplus
 // layers, embedding and head run alone. Transfers that cannot hide show as waits of the compute
-// stream; what the dispatcher's SMs cost the GEMMs comes from contention.cc. An MTP depth is a
+// stream; `early_attn_release` moves A.bwd before X.fwd, so that C.fwd has A.wgrad alone for cover.
+// What the dispatcher's SMs cost the GEMMs comes from contention.cc. An MTP depth is a
 // layer with its projection before attention. With `delay_wgrad` the chunk's first layer sends its
 // gradient before A.wgrad (Megatron's model_chunk_schedule_plan.py).
 #include <algorithm>
@@ -33,13 +34,18 @@ double Lowering::pair_device_s(const BlockProgram& f, const BlockProgram& b) con
   };
   const double expert_wgrad = both(b, b.w),
                attention_wgrad = device_s(b, b.w[at(Segment::attention)]);
+  const bool early = job_.techniques.has(Overlap::early_attn_release);
+  const double attention_dgrad =
+      device_s(b, b.b[at(Segment::attention)]) + (delayed ? 0 : attention_wgrad);
   const double windows[4][2] = {
       {device_s(b, b.b_combine_comm), device_s(f, f.f[at(Segment::attention)])},
       {device_s(f, f.f_dispatch_comm), both(b, b.b) + (delayed ? 0 : expert_wgrad)},
-      {device_s(b, b.b_dispatch_comm), both(f, f.f) + (delayed ? expert_wgrad : 0)},
-      {device_s(f, f.f_combine_comm),
-       device_s(b, b.b[at(Segment::attention)]) + (delayed ? 0 : attention_wgrad)}};
-  double seconds = delayed ? attention_wgrad : 0;
+      {device_s(b, b.b_dispatch_comm), (early ? 0 : both(f, f.f)) + (delayed ? expert_wgrad : 0)},
+      {device_s(f, f.f_combine_comm), early && delayed ? attention_wgrad
+                                      : early          ? 0
+                                                       : attention_dgrad}};
+  double seconds =
+      (delayed && !early ? attention_wgrad : 0) + (early ? attention_dgrad + both(f, f.f) : 0);
   for (const auto& [comm, compute] : windows) seconds += std::max(comm, compute);
   return seconds + device_s(f, f.f[at(Segment::combine)]) + device_s(b, b.b[at(Segment::combine)]);
 }
@@ -72,14 +78,23 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   const sim::Index returned =
       backward(y.b_dispatch_comm, backward(y.b[at(Segment::dispatch)], experts));
   if (delayed) backward(y.w[at(Segment::shared)], backward(y.w[at(Segment::experts)], experts));
+  const bool early = job_.techniques.has(Overlap::early_attn_release);
+  sim::Index attention = kNone;
+  const auto attention_backward = [&] {
+    attention = backward(y.b[at(Segment::attention)], returned);
+    if (!delayed) attention = backward(y.w[at(Segment::attention)], attention);
+  };
+  if (early) attention_backward();
   const sim::Index shared = forward(x.f[at(Segment::shared)], attended);
   sim::Index expert = forward(x.f[at(Segment::dispatch)], dispatched);
   expert = forward(x.f[at(Segment::experts)], expert);
   if (x.f[at(Segment::experts)].empty()) depend(shared, expert);
   const sim::Index sent = forward(x.f_combine_comm, expert);
-  sim::Index attention = backward(y.b[at(Segment::attention)], returned);
-  const sim::Index attention_wgrad = backward(y.w[at(Segment::attention)], attention);
-  if (!delayed || backward_layer > 0) attention = attention_wgrad;
+  if (!early) attention_backward();
+  if (delayed) {
+    const sim::Index wgrad = backward(y.w[at(Segment::attention)], attention);
+    if (backward_layer > 0) attention = wgrad;
+  }
   if (is_mtp(b, backward_layer))
     attention =
         chain(b, projection, projection.backward, backward_layer, Work::backward, attention);

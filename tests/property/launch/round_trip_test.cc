@@ -64,9 +64,9 @@ void change_techniques(Random& random, job::Job& job) {
   using job::Overlap;
   const bool interleaved = job.layout.vpp > 1;
   t.overlap = {};
-  for (Overlap o :
-       {Overlap::grad_reduce, Overlap::param_gather, Overlap::param_gather_with_optimizer,
-        Overlap::ep_a2a, Overlap::delay_wgrad, Overlap::tp_comm, Overlap::shared_expert})
+  for (Overlap o : {Overlap::grad_reduce, Overlap::param_gather,
+                    Overlap::param_gather_with_optimizer, Overlap::ep_a2a, Overlap::delay_wgrad,
+                    Overlap::early_attn_release, Overlap::tp_comm, Overlap::shared_expert})
     if (coin(random)) t.overlap.insert(o);
   if (interleaved && coin(random)) t.overlap.insert(Overlap::pipeline_p2p);
   if (job.layout.fsdp && t.has(Overlap::grad_reduce) && t.has(Overlap::param_gather))

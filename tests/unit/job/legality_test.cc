@@ -302,6 +302,8 @@ const Case kCases[] = {
     {"TRI-LOAD", Base::moe,
      [](J j) { j.techniques.routing.distribution = LoadDistribution::zipf; }},
     {"TRI-CHUNKS", Base::moe, [](J j) { j.schedule.kind = K::one_f_one_b; }},
+    {"OVL-13", Base::moe,
+     [](J j) { j.techniques.overlap.insert(Overlap::early_attn_release); }},
     {"TRI-MERGE", Base::moe,
      [](J j) {
        merged(j);

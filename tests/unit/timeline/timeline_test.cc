@@ -180,6 +180,21 @@ TEST(Timeline, OffloadedActivationsTravel) {
   EXPECT_EQ(copies, 2 * 16 * static_cast<int>(c.job.microbatches()));
 }
 
+// Attention's backward before the other unit's experts: less memory, less cover for combine.
+TEST(Timeline, EarlyAttentionReleaseTradesTimeForMemory) {
+  Json j = base_json();
+  j["layout"]["vpp"] = 2;
+  j["techniques"]["overlap"] = {"pipeline_p2p", "ep_a2a", "delay_wgrad"};
+  const Timeline late = run(j);
+  j["techniques"]["overlap"].push_back("early_attn_release");
+  const Timeline early = run(j);
+  EXPECT_LT(early.memory.peak, late.memory.peak);
+  EXPECT_GT(early.time().exposed[0], late.time().exposed[0]);
+  EXPECT_LT(early.ep_hidden_share, late.ep_hidden_share);
+  const estimate::Estimate closed = *estimate::estimate_job(make(j).job, TRIFOLD_SOURCE_DIR);
+  EXPECT_NEAR(early.step_time_s / closed.step_time_s, 1, 0.06);
+}
+
 // Dense layers offload nothing here; the reload of the next MoE layer is still ahead of its
 // backward.
 TEST(Timeline, OffloadWithADensePrefixCompletes) {
