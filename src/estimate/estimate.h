@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "cost/price.h"
-#include "estimate/stage_time.h"
+#include "estimate/kernel_time.h"
 #include "job/job.h"
 #include "layout/pipeline.h"
 #include "memory/memory.h"
@@ -47,6 +47,7 @@ struct Estimate {
   double mfu = 0;             // of the dense BF16 peak, whatever the precision
   Time time;
   std::array<Communication, kComms> communication{};
+  KernelTime kernels;                   // of the slowest stage
   std::array<double, 4> basis_share{};  // of predicted time, by hardware::Basis
   memory::Memory memory;
 };
@@ -65,7 +66,7 @@ class Estimator {
       : pricer_(cluster, profile) {}
   // The Job must be legal (job/legality.h), on this cluster, and `pipeline` its cut.
   void evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
-  // Step time alone (memory untouched).
+  // Step time alone (memory and kernels untouched).
   void evaluate_time(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
   cost::Pricer& pricer() { return pricer_; }
 
@@ -74,6 +75,7 @@ class Estimator {
   std::vector<StageTime> stages_;
   std::vector<StageContent> contents_;
   BlockTimes blocks_;
+  std::size_t slowest_ = 0;  // stage of the last evaluation
 };
 
 // Loads the profile, cuts the pipeline and evaluates: for callers with one Job. An illegal Job is
