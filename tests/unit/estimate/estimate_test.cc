@@ -52,7 +52,8 @@ TEST(Estimate, KernelsSumToTheStage) {
   job.techniques.recompute = {job::Recompute::mla_up_proj};
   const Estimate e = estimate_of(job);
   double compute = 0;
-  for (Work work : {Work::gemm, Work::attention, Work::memory_bound, Work::quantize, Work::routing}) {
+  for (Work work :
+       {Work::gemm, Work::attention, Work::memory_bound, Work::quantize, Work::routing}) {
     EXPECT_GT(e.kernels.of(work), 0) << kWorkNames[static_cast<std::size_t>(work)];
     compute += e.kernels.of(work);
   }
