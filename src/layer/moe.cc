@@ -83,6 +83,7 @@ void transfer(Builder& b, const char* name, Segment segment, bool combine) {
   op.family = Family::ep_comm;
   op.dispatch = true;
   op.scaleup_bytes = x.scaleup_tokens * (row + probabilities);
+  op.scaleup_rows = x.scaleup_tokens;
   op.scaleout_bytes = x.scaleout_tokens * (row + probabilities);
   op.bytes = x.arriving_tokens * row;
   op.group_ranks = x.ranks;

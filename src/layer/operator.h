@@ -64,6 +64,7 @@ struct Operator {
   bool dispatch =
       false;  // ep_comm by the Job's dispatcher: token transfer, priced by layer/exchange.h volumes
   double scaleup_bytes = 0;   // dispatch: sent per rank inside the domain, the slowest rank
+  double scaleup_rows = 0;    // dispatch: rows those bytes are
   double scaleout_bytes = 0;  // dispatch: sent per rank to other domains
   int group_ranks = 1;        // ranks of the collective's group
   int group_domains = 1;      // scale-up domains it touches

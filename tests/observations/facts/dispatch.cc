@@ -225,7 +225,7 @@ TEST(Facts, DispatchAndCombine) {
          {"HybridEP README, B200 deepep", "all rows"},
          {"HybridEP README, GB200 deepep", "EP8 and EP16"},
          // A build patched for NVLink across trays; its combine falls to a third there.
-         {"HybridEP README, GB200 deepep, combine at EP24", "no", 0.60},
+         {"HybridEP README, GB200 deepep, combine at EP24", "no", 0.65},
          // Another program (NCCL's device API, other kernels): no Job can choose it.
          {"DeepEP V2 README, priced as V1", "no", 0.55}});
 }
