@@ -102,7 +102,7 @@ void apply(const std::vector<Parameter>& parameters, const std::vector<double>& 
 std::vector<Case> fit_cases(const std::vector<observe::Observation>& observations) {
   std::vector<Case> cases;
   for (const observe::Observation& o : observations) {
-    if (!o.settings_stated() || !o.ladder.empty()) continue;
+    if (!o.settings_stated() || !o.ladder.empty() || o.one_machine()) continue;
     const observe::Measured& m = o.measured;
     if (!m.tokens_per_s_per_gpu && !m.tflops_per_gpu && !m.step_time_s && !m.mfu_percent) continue;
     Result<layout::Pipeline> pipeline = layout::build_pipeline(o.job.model, o.job.layout);
@@ -210,25 +210,53 @@ FitResult fit_constants(const std::vector<Case>& cases, Profiles profiles,
   return result;
 }
 
-std::vector<double> leave_one_out(
-    const std::vector<Case>& cases, const Profiles& profiles,
-    const std::vector<Parameter>& parameters,
-    const std::function<std::string(const observe::Observation&)>& group,
-    const FitOptions& options) {
-  std::set<std::string> groups;
-  for (const Case& c : cases) groups.insert(group(*c.observation));
+std::map<std::string, Profiles> left_out_profiles(const std::vector<Case>& cases,
+                                                  const Profiles& profiles,
+                                                  const std::vector<Parameter>& parameters,
+                                                  const GroupOf& group, const FitOptions& options) {
+  std::map<std::string, Profiles> folds;
+  for (const Case& c : cases) folds.emplace(group(*c.observation), profiles);
+  for (auto& [left_out, fold] : folds) {
+    std::vector<Case> seen;
+    for (const Case& c : cases)
+      if (group(*c.observation) != left_out) seen.push_back(c);
+    apply(parameters, fit_constants(seen, profiles, parameters, options).values, fold);
+  }
+  return folds;
+}
+
+std::vector<double> left_out_errors(const std::vector<Case>& cases,
+                                    const std::map<std::string, Profiles>& folds,
+                                    const GroupOf& group) {
   std::vector<double> errors(cases.size());
-  for (const std::string& left_out : groups) {
-    std::vector<Case> seen, unseen;
-    for (const Case& c : cases) (group(*c.observation) == left_out ? unseen : seen).push_back(c);
-    Profiles fitted = profiles;
-    apply(parameters, fit_constants(seen, profiles, parameters, options).values, fitted);
-    const std::vector<double> logs = evaluate(unseen, fitted);
+  for (const auto& [left_out, fold] : folds) {
+    std::vector<Case> unseen;
+    for (const Case& c : cases)
+      if (group(*c.observation) == left_out) unseen.push_back(c);
+    const std::vector<double> logs = evaluate(unseen, fold);
     std::size_t next = 0;
     for (std::size_t i = 0; i < cases.size(); ++i)
       if (group(*cases[i].observation) == left_out) errors[i] = std::exp(logs[next++]) - 1;
   }
   return errors;
+}
+
+std::vector<observe::Row> left_out_rows(const std::vector<observe::Observation>& observations,
+                                        const std::map<std::string, Profiles>& folds,
+                                        const Profiles& fitted, const GroupOf& group) {
+  std::map<std::string, estimate::Estimator> estimators;
+  std::vector<observe::Row> rows;
+  for (const observe::Observation& o : observations) {
+    const std::string name = group(o);
+    const auto fold = folds.find(name);
+    const Profiles& profiles = fold == folds.end() ? fitted : fold->second;
+    const auto estimator = estimators
+                               .try_emplace(name + " on " + o.job.cluster.name, o.job.cluster,
+                                            profiles.at(o.job.cluster.profile))
+                               .first;
+    rows.push_back(observe::predict(o, estimator->second));
+  }
+  return rows;
 }
 
 }  // namespace trifold::fit

@@ -31,7 +31,7 @@ struct Case {
   const observe::Observation* observation;
   layout::Pipeline pipeline;
 };
-// Records whose settings are stated and whose throughput is measured.
+// Records whose settings are stated and whose throughput is measured, of fleets.
 std::vector<Case> fit_cases(const std::vector<observe::Observation>& observations);
 
 struct FitOptions {
@@ -55,11 +55,21 @@ void apply(const std::vector<Parameter>& parameters, const std::vector<double>& 
 std::vector<double> evaluate(const std::vector<Case>& cases,
                              const Profiles& profiles);  // log errors
 
-// Errors of each case by a fit that did not see its group (model, GPU, source ...).
-std::vector<double> leave_one_out(
-    const std::vector<Case>& cases, const Profiles& profiles,
-    const std::vector<Parameter>& parameters,
-    const std::function<std::string(const observe::Observation&)>& group,
-    const FitOptions& options = {});
+// What divides cases into folds: model, GPU, source ...
+using GroupOf = std::function<std::string(const observe::Observation&)>;
+// By group: profiles fitted without its cases.
+std::map<std::string, Profiles> left_out_profiles(const std::vector<Case>& cases,
+                                                  const Profiles& profiles,
+                                                  const std::vector<Parameter>& parameters,
+                                                  const GroupOf& group,
+                                                  const FitOptions& options = {});
+// Errors of each case by its group's profiles of those.
+std::vector<double> left_out_errors(const std::vector<Case>& cases,
+                                    const std::map<std::string, Profiles>& folds,
+                                    const GroupOf& group);
+// Every record, those that no fit sees too, by a fit that did not see its group.
+std::vector<observe::Row> left_out_rows(const std::vector<observe::Observation>& observations,
+                                        const std::map<std::string, Profiles>& folds,
+                                        const Profiles& fitted, const GroupOf& group);
 
 }  // namespace trifold::fit

@@ -14,6 +14,7 @@
 #include "base/table.h"
 #include "calibrate/fit/constants_fit.h"
 #include "calibrate/fit/knock_out.h"
+#include "observe/ranking.h"
 
 namespace {
 
@@ -106,6 +107,38 @@ void print_knock_outs(const std::vector<observe::Observation>& observations,
   fmt::print("\n{}", table.text());
 }
 
+// How Jobs of one model on one cluster are ordered, by fits that saw every record they may and by
+// fits that did not see the model; `misses`: with the groups and pairs that are wrong.
+std::string ranking_text(const std::vector<observe::Observation>& observations,
+                         const std::map<std::string, fit::Profiles>& folds,
+                         const fit::Profiles& fitted, const fit::GroupOf& group, bool misses) {
+  Table table({"Ranking", "groups", "best found", "within 3 %", "worst regret", "pairs > 5 % apart",
+               "ordered", ""});
+  std::string wrong;
+  for (const bool unseen : {false, true}) {
+    const auto none = std::map<std::string, fit::Profiles>();
+    const auto groups = observe::ranked_groups(
+        fit::left_out_rows(observations, unseen ? folds : none, fitted, group));
+    const observe::Ranking r = observe::rank(groups);
+    table.add({unseen ? "leave one model out" : "fitted", fmt::format("{}", r.groups),
+               fmt::format("{}", r.best_found), fmt::format("{}", r.best_within_3_percent),
+               fmt::format("{:.1f} %", 100 * r.worst_regret), fmt::format("{}", r.clear_pairs),
+               fmt::format("{}", r.clear_ordered),
+               fmt::format("{:.1f} %", 100.0 * r.clear_ordered / std::max(1, r.clear_pairs))});
+    if (!unseen || !misses) continue;
+    for (const observe::RankedGroup& g : groups) {
+      if (g.regret > 0.03)
+        wrong += fmt::format("{}: {} chosen, {} is {:.1f} % faster\n", g.name, g.chosen->id,
+                             g.best->id, 100 * g.regret);
+      for (const observe::RankedPair& p : g.pairs)
+        if (p.clear() && !p.ordered())
+          wrong += fmt::format("{}: {} over {} measured {:.3f}, predicted {:.3f}\n", g.name,
+                               p.first->id, p.second->id, p.measured, p.predicted);
+    }
+  }
+  return "\n" + table.text() + wrong;
+}
+
 int run(const std::vector<std::string>& files, const std::string& data, bool write, bool rows,
         bool quick, bool knock_outs) {
   std::vector<observe::Observation> observations;
@@ -136,9 +169,11 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
   Table table({"Errors of throughput", "rows", "mean |e|", "median", "p90", "bias"});
   table.add(row("before the fit", stats_of(before), cases.size()));
   table.add(row("fitted", stats_of(fitted.errors), cases.size()));
+  std::string ranking;
   if (!quick) {
     const auto left_out = [&](const char* name, auto key) {
-      const std::vector<double> errors = fit::leave_one_out(cases, *profiles, parameters, key);
+      const auto without = fit::left_out_profiles(cases, *profiles, parameters, key);
+      const std::vector<double> errors = fit::left_out_errors(cases, without, key);
       std::map<std::string, std::vector<double>> folds;
       for (std::size_t i = 0; i < cases.size(); ++i)
         folds[key(*cases[i].observation)].push_back(errors[i]);
@@ -147,12 +182,17 @@ int run(const std::vector<std::string>& files, const std::string& data, bool wri
       table.add(row(fmt::format("leave one {} out", name), stats_of(errors), cases.size()));
       for (const auto& [fold, list] : folds)
         table.add(row("  " + fold, stats_of(list), list.size()));
+      return without;
     };
-    left_out("model", [](const auto& o) { return o.model_name; });
+    const auto model = [](const observe::Observation& o) { return o.model_name; };
+    const auto without_model = left_out("model", model);
+    fit::Profiles seen = *profiles;
+    fit::apply(parameters, fitted.values, seen);
+    ranking = ranking_text(observations, without_model, seen, model, rows);
     left_out("GPU", [](const auto& o) { return o.job.cluster.name; });
     left_out("source", source_family);
   }
-  fmt::print("{}", table.text());
+  fmt::print("{}{}", table.text(), ranking);
   if (knock_outs) print_knock_outs(observations, *profiles, stats_of(fitted.errors).mean);
   if (!write) return 0;
   fit::apply(parameters, fitted.values, *profiles);

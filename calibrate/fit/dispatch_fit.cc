@@ -11,9 +11,12 @@
 
 // Expert dispatchers.
 //
-//   t = max(up / min(e_up NVLink, SMs b), out / (e_out NIC)) + l + [crosses domains] l_out
+//   t = max(up / (e_up NVLink), (up / b + rows c) / SMs, out / (e_out NIC))
+//       + l + [crosses domains] l_out
 //
-// up, out: calibrate/fit/traffic.h. Rows, each with its own routing:
+// up, out: calibrate/fit/traffic.h; rows: copies of tokens that `up` is. c shows where FP8 rows,
+// half as long, take more than half of the time of BF16 ones (B200, 16 SMs: 0.73). DeepEP has it;
+// HybridEP and NCCL predict left-out rows no better with it. Rows, each with its own routing:
 //   aiconfigurator DeepEP normal mode: one domain (0.5.12), two and four nodes (H100, 0.5.6; its
 //   EP64
 //     rows carry milliseconds of notify and are left out). Dispatch FP8 (7168 B + 56 scales a
@@ -42,14 +45,20 @@ namespace {
 
 constexpr double kFp8Token = 7168 + 56 * 4, kBf16Token = 7168 * 2;
 constexpr double kNcclPerCta = 13.6e9;
+constexpr double kRowCeiling = 1e-6;  // a row of 14 KB at an SM's rate
 
 struct Row {
-  double up, out, sms, seconds, weight;
+  double up, rows, out, sms, seconds, weight;
 };
 
+Row row_of(const Traffic& t, double token_bytes, double sms, double seconds, double weight) {
+  return {t.scaleup, t.scaleup / token_bytes, t.scaleout, sms, seconds, weight};
+}
+
 double predict(const DispatcherRate& r, const GpuFacts& gpu, const Row& row) {
-  const double inside = std::max(row.up / (r.scaleup_efficiency * gpu.scaleup),
-                                 row.up / (row.sms * r.bytes_per_s_per_sm));
+  const double inside =
+      std::max(row.up / (r.scaleup_efficiency * gpu.scaleup),
+               (row.up / r.bytes_per_s_per_sm + row.rows * r.sm_s_per_row) / row.sms);
   const double outside = row.out / (r.scaleout_efficiency * gpu.scaleout);
   return std::max(inside, outside) + r.latency_s + (row.out > 0 ? r.latency_scaleout_s : 0);
 }
@@ -61,38 +70,40 @@ DispatcherRate unpack(const std::vector<double>& p) {
   r.bytes_per_s_per_sm = std::exp(p[2]);
   r.latency_s = p[3];
   r.latency_scaleout_s = p[4];
+  r.sm_s_per_row = p[5];
   return r;
 }
 
 // Rows decide; what they cannot see stays at `start`.
+// `per_row`: rows cost by themselves too.
 DispatcherRate search(const GpuFacts& gpu, const std::vector<Row>& rows,
-                      const DispatcherRate& start) {
+                      const DispatcherRate& start, bool per_row) {
   const auto loss = [&](const std::vector<double>& p) {
     double sum = 0;
     for (const Row& row : rows)
       sum += row.weight * huber(std::log(predict(unpack(p), gpu, row) / row.seconds), 0.1);
     // A weak pull towards the start, so that unseen parameters do not drift.
-    const double from[5] = {start.scaleup_efficiency, start.scaleout_efficiency,
+    const double from[6] = {start.scaleup_efficiency,           start.scaleout_efficiency,
                             std::log(start.bytes_per_s_per_sm), start.latency_s * 1e4,
-                            start.latency_scaleout_s * 1e3};
-    const double at[5] = {p[0], p[1], p[2], p[3] * 1e4, p[4] * 1e3};
-    for (int i = 0; i < 5; ++i) sum += 1e-3 * (at[i] - from[i]) * (at[i] - from[i]);
+                            start.latency_scaleout_s * 1e3,     start.sm_s_per_row * 1e6};
+    const double at[6] = {p[0], p[1], p[2], p[3] * 1e4, p[4] * 1e3, p[5] * 1e6};
+    for (int i = 0; i < 6; ++i) sum += 1e-3 * (at[i] - from[i]) * (at[i] - from[i]);
     return sum;
   };
-  const std::vector<Box> box = {
-      {0.2, 0.95}, {0.4, 0.95}, {std::log(3e9), std::log(8e10)}, {2e-6, 60e-6}, {0, 300e-6}};
-  return unpack(
-      box_search(loss,
-                 {start.scaleup_efficiency, start.scaleout_efficiency,
-                  std::log(start.bytes_per_s_per_sm), start.latency_s, start.latency_scaleout_s},
-                 box, 30));
+  const std::vector<Box> box = {{0.2, 0.95},   {0.4, 0.95}, {std::log(3e9), std::log(8e10)},
+                                {2e-6, 60e-6}, {0, 300e-6}, {0, per_row ? kRowCeiling : 0}};
+  return unpack(box_search(
+      loss,
+      {start.scaleup_efficiency, start.scaleout_efficiency, std::log(start.bytes_per_s_per_sm),
+       start.latency_s, start.latency_scaleout_s, start.sm_s_per_row},
+      box, 30));
 }
 
 // The fit on all rows; its error from five interleaved folds that did not see the rows they judge.
 DispatcherRate fit_rate(const GpuFacts& gpu, const std::vector<Row>& rows,
-                        const DispatcherRate& start, ErrorReport& report) {
+                        const DispatcherRate& start, ErrorReport& report, bool per_row = false) {
   constexpr std::size_t kFolds = 5;
-  DispatcherRate rate = search(gpu, rows, start);
+  DispatcherRate rate = search(gpu, rows, start, per_row);
   const auto error = [&](const DispatcherRate& r, const Row& row) {
     return predict(r, gpu, row) / row.seconds - 1;
   };
@@ -102,7 +113,7 @@ DispatcherRate fit_rate(const GpuFacts& gpu, const std::vector<Row>& rows,
     std::vector<Row> seen, unseen;
     for (std::size_t i = 0; i < rows.size(); ++i)
       (i % kFolds == fold ? unseen : seen).push_back(rows[i]);
-    const DispatcherRate r = search(gpu, seen, start);
+    const DispatcherRate r = search(gpu, seen, start, per_row);
     for (const Row& row : unseen) errors.push_back(error(r, row));
   }
   for (double e : errors) magnitude.push_back(std::abs(e));
@@ -133,12 +144,12 @@ void add_csv(const Csv& csv, const GpuFacts& gpu, std::vector<Row>& rows) {
         deduplicated(routing, ranks, domain, tokens, hidden + 4 * hidden / 128);
     const Traffic combine = deduplicated(routing, ranks, domain, tokens, 2 * hidden);
     const double weight = nodes > 1 ? 0.2 : 0.1;  // many shapes of one domain, few across nodes
-    const auto add = [&](const Traffic& t, const char* sms, const char* us) {
+    const auto add = [&](const Traffic& t, double bytes, const char* sms, const char* us) {
       const double seconds = csv.number(i, us) * 1e-6;
-      if (seconds > 0) rows.push_back({t.scaleup, t.scaleout, csv.number(i, sms), seconds, weight});
+      if (seconds > 0) rows.push_back(row_of(t, bytes, csv.number(i, sms), seconds, weight));
     };
-    add(dispatch, "dispatch_sms", "dispatch_transmit_us");
-    add(combine, "combine_sms", "combine_transmit_us");
+    add(dispatch, hidden + 4 * hidden / 128, "dispatch_sms", "dispatch_transmit_us");
+    add(combine, 2 * hidden, "combine_sms", "combine_transmit_us");
   }
 }
 
@@ -168,7 +179,7 @@ void add_bandwidth(const Json& fact, const GpuFacts& gpu, const Routing& routing
   const double parts = ranks <= domain ? ranks : std::ceil(static_cast<double>(ranks) / domain);
   const double seconds =
       4096 * token * expected_parts(routing, parts) / (fact.at("value").get<double>() * 1e9);
-  rows.push_back({t.scaleup, t.scaleout, sms, seconds, 1});
+  rows.push_back(row_of(t, token, sms, seconds, 1));
 }
 
 void add_table_seven(const Json& fact, const GpuFacts& gpu, bool nccl, double sms,
@@ -178,15 +189,15 @@ void add_table_seven(const Json& fact, const GpuFacts& gpu, bool nccl, double sm
   const double seconds = fact.at("value").get<double>() * 1e-6;
   if (nccl) {
     const Traffic t = replicated(open, ranks, gpu.domain, 4096, kBf16Token);
-    rows.push_back({t.scaleup, t.scaleout, sms, seconds, 1});
+    rows.push_back(row_of(t, kBf16Token, sms, seconds, 1));
     return;
   }
   const Traffic a = deduplicated(open, ranks, gpu.domain, 4096, kBf16Token);
   const Traffic b = deduplicated(limited, ranks, gpu.domain, 4096, kBf16Token);
   if (b.scaleout > 0)
-    rows.push_back({b.scaleup, b.scaleout, sms, seconds, 1});
+    rows.push_back(row_of(b, kBf16Token, sms, seconds, 1));
   else
-    rows.push_back({std::sqrt(a.scaleup * b.scaleup), 0, sms, seconds, 1});
+    rows.push_back(row_of({std::sqrt(a.scaleup * b.scaleup), 0}, kBf16Token, sms, seconds, 1));
 }
 
 struct DispatchRows {
@@ -271,7 +282,7 @@ const char* hybridep_source(const GpuFacts& gpu) {
 
 void finish(DispatcherRate& r, int sms, const std::string& source, bool scaled) {
   for (double* v : {&r.scaleup_efficiency, &r.scaleout_efficiency, &r.bytes_per_s_per_sm,
-                    &r.latency_s, &r.latency_scaleout_s})
+                    &r.latency_s, &r.latency_scaleout_s, &r.sm_s_per_row})
     *v = round_significant(*v, 4);
   r.default_sms = sms;
   r.source = source;
@@ -329,7 +340,7 @@ Result<void> fit_dispatchers(const GpuFacts& gpu, const std::string& data_dir,
     TRIFOLD_TRY(read_deepep(gpu, data_dir, deepep));
   }
   DispatcherRate deep =
-      fit_rate(gpu, deepep, rate(0.62, 0.88, 15e9, 20e-6, 60e-6, 20), report("deepep"));
+      fit_rate(gpu, deepep, rate(0.62, 0.88, 15e9, 20e-6, 60e-6, 20), report("deepep"), true);
   finish(deep, 20,
          gpu.blackwell ? "aiconfigurator and HybridEP README; across nodes as H100"
                        : "aiconfigurator, DeepEP README",

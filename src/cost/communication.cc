@@ -6,9 +6,9 @@
 //   of NVLink and the domain's NICs together, plus a latency that grows with D (the ratio halves
 //   per doubling of nodes at fixed small S: achieved.md 2); all-to-all moves S (D-1)/D over each
 //   rank's own NIC beside S/D over NVLink; send/recv uses one NIC. Token dispatch: max of NVLink
-//   and NIC time at the dispatcher's efficiency, NVLink capped by what its SMs can drive, plus
-//   per-transfer latencies (techniques.md check C5; arXiv:2603.07685 Table 7). Known error: 10-15
-//   %.
+//   and NIC time at the dispatcher's efficiency, and what its SMs take for bytes and rows,
+//   plus per-transfer latencies (techniques.md check C5; arXiv:2603.07685 Table 7). Known error:
+//   5-10 % (tests/observations/facts).
 
 #include <algorithm>
 #include <cmath>
@@ -84,10 +84,13 @@ Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniq
   const hardware::DispatcherRate& rate =
       dispatchers_[static_cast<std::size_t>(techniques.dispatcher)];
   const int sms = dispatcher_sms(techniques);
-  double up = cluster_->scaleup_bandwidth.value() * rate.scaleup_efficiency;
-  if (rate.bytes_per_s_per_sm > 0 && sms > 0) up = std::min(up, rate.bytes_per_s_per_sm * sms);
+  const double up = cluster_->scaleup_bandwidth.value() * rate.scaleup_efficiency;
   const double out = cluster_->scaleout_bandwidth.value() * rate.scaleout_efficiency;
   double seconds = op.scaleup_bytes / up;
+  if (rate.bytes_per_s_per_sm > 0 && sms > 0)
+    seconds = std::max(
+        seconds,
+        (op.scaleup_bytes / rate.bytes_per_s_per_sm + op.scaleup_rows * rate.sm_s_per_row) / sms);
   // A training step waits for metadata that a benchmark repeating one transfer does not: the
   // factor.
   if (op.group_domains > 1)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Compute operators.
-//   GEMM:       t = flops / (peak u(m, n, k)) x sustained, never below reading the weights once
-//   from HBM; a weight gradient
+//   GEMM:       t = flops / (peak u(m, n, k)) x sustained, never below reading the weights once at
+//   HBM's full rate (what is reached of it is in u); a weight gradient
 //               adds reading and writing the gradient buffer.
 //   grouped:    the same with u at rows per expert.
 //   attention:  t = flops / (bf16 peak x u(sequence, head dim, heads x batch)) x sustained.
@@ -51,12 +51,12 @@ Price Pricer::gemm(const Operator& op) const {
   double seconds = op.flops / (cluster_->gpu.peak(op.dtype).value() * u.value) *
                    constants_.gemm_sustained_factor * hardware::tile_waste(op.n);
   if (op.dtype == Dtype::nvfp4) seconds *= constants_.low_precision_factor;
-  const double hbm = cluster_->gpu.hbm_bandwidth.value() * constants_.hbm_efficiency;
+  const double hbm = cluster_->gpu.hbm_bandwidth.value();
   // Accumulating into the gradient buffer mostly hides under the GEMM: 3.85 of its 8 bytes show
   // (measured, H200).
   constexpr double kAccumulationShown = 0.48;
   if (op.gemm_pass == hardware::GemmPass::wgrad)
-    seconds += kAccumulationShown * op.bytes / cluster_->gpu.hbm_bandwidth.value();
+    seconds += kAccumulationShown * op.bytes / hbm;
   else
     seconds = std::max(seconds, op.groups * op.n * op.k * element_bytes(op.dtype) / hbm);
   return {seconds, u.basis, u.error};

@@ -98,6 +98,7 @@ BlockCost Pricer::price_block(const layer::Block& block, const job::Techniques& 
     cost.seconds[segment][pass][family] += p.seconds;
     (layer::is_communication(op.family) ? cost.communication : cost.compute)[segment][pass] +=
         p.seconds;
+    if (op.routing) cost.routing[pass] += p.seconds;
     cost.kernels[pass] += op.kernels * static_cast<float>(op.repeat);
     cost.basis_seconds[static_cast<std::size_t>(p.basis)] += p.seconds;
     cost.total += p.seconds;

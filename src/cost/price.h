@@ -42,6 +42,8 @@ struct BlockCost {
       communication{};  // sum of link families
   std::array<double, layer::kPasses>
       host_s{};  // host time of a pass over the whole block, after CUDA graphs
+  std::array<double, layer::kPasses>
+      routing{};  // the memory-bound part that picks experts and moves rows for them
   std::array<float, layer::kPasses> kernels{};
   std::array<double, 4> basis_seconds{};  // by hardware::Basis
   double variance = 0;  // s^2: operators of one family err together, families independently

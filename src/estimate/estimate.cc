@@ -147,6 +147,7 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
     most = total, last = r, bubble = waits;
     work = d, dp = here;
   }
+  slowest_ = last;
   const StageTime& stage = stages_[last];
   const double m = static_cast<double>(job.microbatches());
   const Sends sends = pipeline_sends(job, pricer_);
@@ -212,6 +213,7 @@ void Estimator::set_chunk_times(const job::Job& job, const layout::Pipeline& pip
 
 void Estimator::evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out) {
   evaluate_time(job, pipeline, out);
+  out.kernels = kernel_time(job, contents_[slowest_], blocks_);
   memory::evaluate(job, pipeline, out.memory);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "cost/price.h"
+#include "estimate/kernel_time.h"
 #include "estimate/lockstep.h"
 #include "estimate/stage_time.h"
 #include "job/job.h"
@@ -48,6 +49,7 @@ struct Estimate {
   double mfu = 0;             // of the dense BF16 peak, whatever the precision
   Time time;
   std::array<Communication, kComms> communication{};
+  KernelTime kernels;                   // of the slowest stage
   std::array<double, 4> basis_share{};  // of predicted time, by hardware::Basis
   memory::Memory memory;
 };
@@ -66,20 +68,20 @@ class Estimator {
       : pricer_(cluster, profile) {}
   // The Job must be legal (job/legality.h), on this cluster, and `pipeline` its cut.
   void evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
-  // Step time alone (memory untouched).
+  // Step time alone (memory and kernels untouched).
   void evaluate_time(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
   cost::Pricer& pricer() { return pricer_; }
 
  private:
+  void set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline);
+
   cost::Pricer pricer_;
   std::vector<StageTime> stages_;
   std::vector<StageContent> contents_;
-  // Of the stages' chunks in units of the schedule.
-  void set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline);
-
   BlockTimes blocks_;
   ChunkTimes chunks_;
   Lockstep lockstep_;
+  std::size_t slowest_ = 0;  // stage of the last evaluation
 };
 
 // Loads the profile, cuts the pipeline and evaluates: for callers with one Job. An illegal Job is

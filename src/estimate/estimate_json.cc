@@ -50,6 +50,10 @@ Json to_json(const Estimate& e, const job::Job& job) {
         {"total_share", e.communication[i].total_s / e.step_time_s},
         {"exposed_share", e.communication[i].exposed_s / e.step_time_s}};
   }
+  Json kernels;
+  for (std::size_t i = 0; i < kWorks; ++i)
+    kernels[kWorkNames[i]] = {{"forward_s", e.kernels.forward[i]},
+                              {"backward_s", e.kernels.backward[i]}};
   Json basis;
   for (const auto& token : hardware::kBases)
     basis[std::string(token.name)] = e.basis_share[static_cast<std::size_t>(token.value)];
@@ -68,6 +72,7 @@ Json to_json(const Estimate& e, const job::Job& job) {
             {"optimizer", e.time.optimizer},
             {"exposed", exposed}}},
           {"communication", communication},
+          {"kernels", kernels},
           {"memory", memory_json(e.memory)},
           {"basis_share", basis}};
 }

@@ -285,8 +285,7 @@ void stage_time(const job::Job& job, const StageContent& content, int vpp,
                 const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out) {
   out = StageTime{};
   double wgrad = 0;
-  const auto add = [&](layer::BlockRole role, model::LayerKind kind, double times) {
-    if (times <= 0) return;
+  for_each_block(content, [&](layer::BlockRole role, model::LayerKind kind, double times) {
     const BlockTimes::Entry& block = blocks.get(role, kind);
     out.work.forward += block.time.forward.scaled(times);
     out.work.backward += block.time.backward.scaled(times);
@@ -297,13 +296,7 @@ void stage_time(const job::Job& job, const StageContent& content, int vpp,
       out.basis_seconds[i] += block.cost->basis_seconds[i] * times;
     out.variance += block.cost->variance * times * times;
     wgrad += block.cost->compute_of(Pass::wgrad) * times;
-  };
-  for (std::size_t i = 0; i < content.layers.size(); ++i)
-    add(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)),
-        content.layers[i]);
-  add(layer::BlockRole::embedding, {}, content.embeddings);
-  add(layer::BlockRole::mtp_projection, {}, content.mtp);
-  add(layer::BlockRole::head, {}, content.heads);
+  });
   offload(job, pricer, content.decoder_layers, out.work);
   out.forward_chunk = out.work.forward.sum() / vpp;
   out.backward_chunk = out.work.backward.sum() / vpp;

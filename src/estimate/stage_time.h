@@ -70,6 +70,17 @@ struct StageContent {
   int decoder_layers = 0, embeddings = 0, mtp = 0, heads = 0;
   bool operator==(const StageContent&) const = default;
 };
+// visit(role, kind, count) for every kind of block that the content has.
+template <class Visit>
+void for_each_block(const StageContent& content, Visit visit) {
+  for (std::size_t i = 0; i < content.layers.size(); ++i)
+    if (content.layers[i] > 0)
+      visit(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)),
+            content.layers[i]);
+  if (content.embeddings > 0) visit(layer::BlockRole::embedding, {}, content.embeddings);
+  if (content.mtp > 0) visit(layer::BlockRole::mtp_projection, {}, content.mtp);
+  if (content.heads > 0) visit(layer::BlockRole::head, {}, content.heads);
+}
 StageContent content_of(const job::Job& job, const layout::Pipeline& pipeline, int stage);
 void stage_time(const job::Job& job, const StageContent& content, int vpp,
                 const cost::Pricer& pricer, BlockTimes& blocks, StageTime& out);

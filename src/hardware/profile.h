@@ -83,6 +83,7 @@ struct DispatcherRate {
   double scaleup_efficiency = 0;   // of the NVLink rate; 0: not available on this GPU
   double scaleout_efficiency = 0;  // of the NIC rate
   double bytes_per_s_per_sm = 0;   // linear in SMs up to the link
+  double sm_s_per_row = 0;         // what a row costs the SM that sends it, besides its bytes
   double latency_s = 0;            // per transfer inside a domain
   double latency_scaleout_s = 0;   // per transfer that crosses domains (metadata, notify)
   int default_sms = 20;

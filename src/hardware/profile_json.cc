@@ -245,6 +245,7 @@ void read_dispatchers(JsonReader& parent, Profile& profile) {
     reader.get_in("scaleup_efficiency", rate.scaleup_efficiency, 0, 1);
     reader.get_in("scaleout_efficiency", rate.scaleout_efficiency, 0, 1);
     reader.get_in("bytes_per_s_per_sm", rate.bytes_per_s_per_sm, 0, 1e12);
+    reader.get_in("sm_s_per_row", rate.sm_s_per_row, 0, 1e-5);
     reader.get_in("latency_s", rate.latency_s, 0, 0.1);
     reader.get_in("latency_scaleout_s", rate.latency_scaleout_s, 0, 0.1);
     reader.get_in("default_sms", sms, 0, 256);
@@ -263,6 +264,7 @@ Json write_dispatchers(const Profile& profile) {
     d["scaleup_efficiency"] = rate.scaleup_efficiency;
     d["scaleout_efficiency"] = rate.scaleout_efficiency;
     d["bytes_per_s_per_sm"] = rate.bytes_per_s_per_sm;
+    if (rate.sm_s_per_row > 0) d["sm_s_per_row"] = rate.sm_s_per_row;
     d["latency_s"] = rate.latency_s;
     d["latency_scaleout_s"] = rate.latency_scaleout_s;
     d["default_sms"] = rate.default_sms;

@@ -19,6 +19,7 @@ void Builder::add(Operator op, Pass pass) {
   op.segment = segment_;
   op.graph_scope = scope_;
   op.modules = modules_;
+  op.routing = routing_;
   block_.operators.push_back(op);
 }
 

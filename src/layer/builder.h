@@ -28,6 +28,7 @@ class Builder {
   }
   void scope(job::GraphScope scope) { scope_ = static_cast<std::uint8_t>(scope); }
   void no_scope() { scope_ = 0xff; }
+  void routing(bool routing) { routing_ = routing; }
 
   void add(Operator op, Pass pass);
   // y[m, n] = x[m, k] W^T: three GEMMs and their quantise passes; `low` false keeps it in bf16.
@@ -48,6 +49,7 @@ class Builder {
   Segment segment_ = Segment::attention;
   std::uint16_t modules_ = 0;
   std::uint8_t scope_ = 0xff;
+  bool routing_ = false;
 };
 
 void build_attention(Builder& b, bool moe, bool windowed);

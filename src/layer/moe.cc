@@ -49,9 +49,11 @@ void router(Builder& b) {
   // Router, dispatch and shared expert read the same norm: autograd adds their gradients.
   const float sums = b.model.moe.shared_ffn > 0 ? 2 : 1;
   b.elementwise("input_grad_sum", 0, sums * 3 * nl * h_bytes(b), 0, sums);
+  b.routing(true);
   b.elementwise("router", bytes, bytes, routing, routing * 0.5f);
   b.scope(job::GraphScope::moe_preprocess);
   b.elementwise("preprocess", nl * experts * 5, 0, kernels - routing, 0);
+  b.routing(false);
   b.no_scope();
 }
 
@@ -63,8 +65,10 @@ void permute_before(Builder& b) {
   const bool one_pass = b.techniques.has(job::Fusion::permute) || b.techniques.routing.padded();
   const double bytes = (one_pass ? 1 : 2) * b.shape.local_tokens * h_bytes(b) * (1 + k);
   const float kernels = one_pass ? 2 : 6;
+  b.routing(true);
   b.elementwise("permute", bytes, bytes, kernels, kernels,
                 one_pass ? 0 : counts::kUnfusedPermuteHost);
+  b.routing(false);
 }
 
 void transfer(Builder& b, const char* name, Segment segment, bool combine) {
@@ -79,6 +83,7 @@ void transfer(Builder& b, const char* name, Segment segment, bool combine) {
   op.family = Family::ep_comm;
   op.dispatch = true;
   op.scaleup_bytes = x.scaleup_tokens * (row + probabilities);
+  op.scaleup_rows = x.scaleup_tokens;
   op.scaleout_bytes = x.scaleout_tokens * (row + probabilities);
   op.bytes = x.arriving_tokens * row;
   op.group_ranks = x.ranks;
@@ -93,7 +98,7 @@ void transfer(Builder& b, const char* name, Segment segment, bool combine) {
 }
 
 // Rows between the receive buffer and the experts' order.
-void permute_local(Builder& b, const char* name) {
+void permute_rows(Builder& b, const char* name) {
   const double rows = b.load.max_tokens_per_rank, arriving = b.exchange.arriving_tokens;
   const bool fused = b.techniques.has(job::Fusion::permute) || b.techniques.routing.padded();
   const float kernels = fused ? 2 : 5;
@@ -116,6 +121,12 @@ void permute_local(Builder& b, const char* name) {
       return;
     }
   }
+}
+
+void permute_local(Builder& b, const char* name) {
+  b.routing(true);
+  permute_rows(b, name);
+  b.routing(false);
 }
 
 double activation_bytes(const model::Model& model, bool forward) {
@@ -156,8 +167,10 @@ void after_combine(Builder& b) {
   if (b.techniques.dispatcher == Dispatcher::alltoall) {
     const double passes =
         b.techniques.has(job::Fusion::permute) || b.techniques.routing.padded() ? 1 : 2;
+    b.routing(true);
     b.elementwise("unpermute", passes * nl * h_bytes(b) * (1 + k),
                   passes * nl * h_bytes(b) * (1 + k), 2, 2);
+    b.routing(false);
   }
   b.modules({Recompute::full});
   if (b.model.post_norms) b.elementwise("post_moe_norm", 2 * nl * h_bytes(b), 4 * nl * h_bytes(b));

@@ -67,14 +67,16 @@ struct Operator {
   bool dispatch =
       false;  // ep_comm by the Job's dispatcher: token transfer, priced by layer/exchange.h volumes
   double scaleup_bytes = 0;   // dispatch: sent per rank inside the domain, the slowest rank
+  double scaleup_rows = 0;    // dispatch: rows those bytes are
   double scaleout_bytes = 0;  // dispatch: sent per rank to other domains
   int group_ranks = 1;        // ranks of the collective's group
   int group_domains = 1;      // scale-up domains it touches
 
   std::uint16_t modules =
-      0;               // bit set of job::Recompute modules that would rerun this forward operator
-  float kernels = 0;   // kernels launched
-  float host_ops = 0;  // host operations (framework calls, launches, syncs) without graphs
+      0;                 // bit set of job::Recompute modules that would rerun this forward operator
+  bool routing = false;  // a memory-bound pass that picks experts or moves rows for them
+  float kernels = 0;     // kernels launched
+  float host_ops = 0;    // host operations (framework calls, launches, syncs) without graphs
   std::uint8_t graph_scope =
       0xff;  // job::GraphScope that would capture it; 0xff: only layer / full_iteration
 };

@@ -71,7 +71,9 @@ Exchange exchange_of(const job::Job& job, const ExpertLoad& load) {
       // fanned out over NVLink.
       const double ranks = distinct_targets(job.model.moe, ep) * etp;
       const double remote = distinct_targets(job.model.moe, domains) * (1 - 1 / domains);
-      x.scaleup_tokens = nl * ranks * (1 - 1.0 / x.ranks) * skew;
+      // Of the copies that land in a domain, the landing rank keeps its own.
+      const double in_domain = x.ranks / domains;
+      x.scaleup_tokens = nl * ranks * (1 - 1 / in_domain) * skew;
       x.scaleout_tokens = nl * remote * skew;
       x.arriving_tokens = nl * ranks * skew;
       break;

@@ -52,15 +52,6 @@ Summary summarize(const std::vector<const Row*>& rows);
 // of a one-machine source only where there are no others.
 std::vector<const Row*> scored(const std::vector<Row>& rows);
 
-// Records that differ only in layout or technique: would we have picked the winner?
-struct Ranking {
-  int groups = 0, best_found = 0, best_within_3_percent = 0;
-  int pairs = 0, pairs_ordered = 0;        // all pairs
-  int clear_pairs = 0, clear_ordered = 0;  // measured more than 5 % apart
-  double mean_regret = 0, worst_regret = 0;
-};
-Ranking rank(const std::vector<Row>& rows);
-
 Json to_json(const std::vector<Row>& rows, const std::vector<Skipped>& skipped);
 
 }  // namespace trifold::observe

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/table.h"
+#include "observe/ranking.h"
 
 namespace trifold::observe {
 
@@ -173,7 +174,7 @@ std::string validation_text(const std::vector<Row>& rows, const std::vector<Skip
   if (options.markdown) return summary_table(rows, false).markdown();
   std::string text = options.rows ? rows_table(rows) + "\n" : "";
   text += summary_table(rows, true).text() + "\n" + memory_summary(rows) + machine_factor(rows);
-  const Ranking r = rank(rows);
+  const Ranking r = rank(ranked_groups(rows));
   if (r.groups > 0)
     text += fmt::format(
         "Ranking, {} groups that differ only in layout or technique: best picked in {}, within 3 % "

@@ -55,6 +55,17 @@ std::string communication(const estimate::Estimate& e) {
   return table.rows() == 0 ? "" : table.text("  ");
 }
 
+std::string kernels(const estimate::Estimate& e) {
+  using estimate::Work;
+  const auto share = [&](Work work) { return percent(e.kernels.of(work) / e.step_time_s); };
+  std::string text =
+      fmt::format("  kernels, of the step: GEMM {}, attention {}, memory-bound {}",
+                  share(Work::gemm), share(Work::attention), share(Work::memory_bound));
+  if (e.kernels.of(Work::quantize) > 0) text += ", quantise " + share(Work::quantize);
+  if (e.kernels.of(Work::routing) > 0) text += ", routing and permutation " + share(Work::routing);
+  return text + "\n\n";
+}
+
 std::string memory_table(const memory::Memory& m) {
   Table table({"Stage", "weights", "gradients", "optimizer", "activations", "buffers", "peak GiB",
                "reserved"});
@@ -110,7 +121,7 @@ std::string estimate_text(const job::Job& job, const estimate::Estimate& e) {
   for (const auto& token : hardware::kBases)
     basis += fmt::format("{}{} {:.0f} %", basis.empty() ? "" : ", ", token.name,
                          100 * e.basis_share[static_cast<std::size_t>(token.value)]);
-  return headline(job, e) + "\n" + walls(e) + "\n" + communication(e) + "\n" +
+  return headline(job, e) + "\n" + walls(e) + "\n" + communication(e) + "\n" + kernels(e) +
          memory_table(e.memory) + "  closed-form estimate; costs known as: " + basis + "\n";
 }
 

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "base/json.h"
 #include "base/table.h"
 
 namespace trifold::memory_table {
@@ -46,20 +45,6 @@ double worst_error(const std::vector<Row>& rows) {
   for (const Row& r : rows)
     if (r.note.empty()) worst = std::max(worst, std::abs(r.error()));
   return worst;
-}
-
-std::string shared(const std::string& path) {
-  return std::string(TRIFOLD_SOURCE_DIR) + "/../shared/" + path;
-}
-
-bool have_shared() { return bool(read_text(shared("data/observations/README.md"))); }
-
-job::Job read(const std::string& json) {
-  const Result<Json> parsed = parse_json(json, "test");
-  EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().to_string());
-  Result<job::Job> job = job::read_job(*parsed, "test", job::ReadOptions{TRIFOLD_SOURCE_DIR, true});
-  EXPECT_TRUE(job) << (job ? "" : job.error().to_string());
-  return job ? *job : job::Job{};
 }
 
 layout::Pipeline cut(const job::Job& job) {

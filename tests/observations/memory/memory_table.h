@@ -8,8 +8,13 @@
 
 #include "job/job.h"
 #include "memory/memory.h"
+#include "tests/observations/shared_data.h"
 
 namespace trifold::memory_table {
+
+using shared_data::have_shared;
+using shared_data::read;
+using shared_data::shared;
 
 struct Row {
   std::string id, what;
@@ -24,10 +29,6 @@ void print(const std::string& title, const std::vector<Row>& rows);
 double mean_error(const std::vector<Row>& rows);   // of |error| over rows without a note
 double worst_error(const std::vector<Row>& rows);  // the largest |error| of those
 
-std::string shared(const std::string& path);  // ../shared/<path>
-bool have_shared();
-
-job::Job read(const std::string& json);
 layout::Pipeline cut(const job::Job& job);
 memory::Memory peak_of(const job::Job& job);
 constexpr double kGiB = 1024.0 * 1024 * 1024;

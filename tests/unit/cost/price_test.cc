@@ -20,6 +20,7 @@ TEST_F(PriceTest, DispatchIsTheSlowerOfItsLinksPlusLatency) {
   hardware::DispatcherRate& rate = profile.dispatchers["deepep"];
   rate.scaleup_efficiency = 0.5, rate.scaleout_efficiency = 0.8, rate.bytes_per_s_per_sm = 1e10;
   rate.latency_s = 1e-5, rate.latency_scaleout_s = 0, rate.default_sms = 20;
+  rate.sm_s_per_row = 0;
   const Pricer pricer(cluster, profile);
   layer::Operator op;
   op.family = layer::Family::ep_comm;
@@ -35,6 +36,25 @@ TEST_F(PriceTest, DispatchIsTheSlowerOfItsLinksPlusLatency) {
   EXPECT_NEAR(pricer.price(op, techniques).seconds, 2e-3 + 1e-5, 1e-9);
   op.scaleout_bytes = 2e8;  // 5 ms over the NIC
   EXPECT_NEAR(pricer.price(op, techniques).seconds, 5e-3 + 1e-5, 1e-9);
+}
+
+// 20,000 rows of 10 kB at 10 GB/s an SM are 1 us each; with 0.5 us a row beside it 20 SMs take
+// 20,000 x 1.5 us / 20 = 1.5 ms. Half as long rows take 1 ms, not 0.75.
+TEST_F(PriceTest, RowsCostTheirSmTimeBesidesBytes) {
+  hardware::DispatcherRate& rate = profile.dispatchers["deepep"];
+  rate.scaleup_efficiency = 0.9, rate.bytes_per_s_per_sm = 1e10, rate.sm_s_per_row = 0.5e-6;
+  rate.latency_s = 0, rate.default_sms = 20;
+  const Pricer pricer(cluster, profile);
+  layer::Operator op;
+  op.family = layer::Family::ep_comm;
+  op.dispatch = true;
+  op.group_ranks = 8;
+  op.scaleup_bytes = 2e8, op.scaleup_rows = 2e4;
+  job::Techniques techniques;
+  techniques.dispatcher = job::Dispatcher::deepep;
+  EXPECT_NEAR(pricer.price(op, techniques).seconds, 1.5e-3, 1e-9);
+  op.scaleup_bytes = 1e8;
+  EXPECT_NEAR(pricer.price(op, techniques).seconds, 1e-3, 1e-9);
 }
 
 TEST_F(PriceTest, KernelGapsShrinkInGraphs) {

@@ -45,6 +45,25 @@ TEST(Estimate, PartsSumToTheStep) {
   EXPECT_NEAR(e.tokens_per_s_per_gpu * e.step_time_s, 8192.0 * 4096 / 1024, 1e-3);
 }
 
+// Un-merged, a stage's kernels are its compute and its recomputation, and what its blocks send.
+TEST(Estimate, KernelsSumToTheStage) {
+  job::Job job = deepseek_on_h100();
+  job.techniques.overlap = {};
+  job.techniques.recompute = {job::Recompute::mla_up_proj};
+  const Estimate e = estimate_of(job);
+  double compute = 0;
+  for (Work work :
+       {Work::gemm, Work::attention, Work::memory_bound, Work::quantize, Work::routing}) {
+    EXPECT_GT(e.kernels.of(work), 0) << kWorkNames[static_cast<std::size_t>(work)];
+    compute += e.kernels.of(work);
+  }
+  EXPECT_NEAR(compute / (e.time.compute + e.time.recompute), 1, 1e-9);
+  double sent = 0;
+  for (Comm comm : {Comm::ep, Comm::tp, Comm::cp})
+    sent += e.communication[static_cast<std::size_t>(comm)].total_s;
+  EXPECT_NEAR(e.kernels.of(Work::communication) / sent, 1, 1e-9);
+}
+
 TEST(Estimate, MergingHidesExpertCommunication) {
   job::Job job = deepseek_on_h100();
   const Estimate merged = estimate_of(job);

@@ -31,7 +31,7 @@ Json sample() {
         {"ranks": 8, "bytes": [1024, 1048576], "seconds": [1.04e-05, 1.71e-05], "error": 0.1,
          "basis": "measured"}]},
     "dispatchers": {"deepep": {"scaleup_efficiency": 0.77, "scaleout_efficiency": 0.9,
-        "bytes_per_s_per_sm": 1.5e10, "latency_s": 2e-05, "latency_scaleout_s": 1e-4,
+        "bytes_per_s_per_sm": 1.5e10, "sm_s_per_row": 1e-7, "latency_s": 2e-05, "latency_scaleout_s": 1e-4,
         "default_sms": 20, "basis": "measured", "error": 0.15}},
     "constants": {"kernel_gap_s": {"value": 3e-06, "basis": "scaled", "source": "fit",
         "fitted": true}}
