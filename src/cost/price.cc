@@ -2,6 +2,7 @@
 #include "cost/price.h"
 
 #include "base/check.h"
+#include "layer/counts.h"
 
 namespace trifold::cost {
 
@@ -109,6 +110,7 @@ BlockCost Pricer::price_block(const layer::Block& block, const job::Techniques& 
       constants_.host_op_s *
       (techniques.processes_bound_to_cpus ? 1.0 : constants_.host_op_unbound_factor);
   add_host(block, techniques, per_op, cost);
+  cost.merge_host_s = layer::counts::kMergedLayerHost * per_op;
   return cost;
 }
 

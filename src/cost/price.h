@@ -41,7 +41,8 @@ struct BlockCost {
   std::array<std::array<double, layer::kPasses>, layer::kSegments>
       communication{};  // sum of link families
   std::array<double, layer::kPasses>
-      host_s{};  // host time of a pass over the whole block, after CUDA graphs
+      host_s{};             // host time of a pass over the whole block, after CUDA graphs
+  double merge_host_s = 0;  // what merging a forward with a backward adds to both
   std::array<double, layer::kPasses>
       routing{};  // the memory-bound part that picks experts and moves rows for them
   std::array<float, layer::kPasses> kernels{};

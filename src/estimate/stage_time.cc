@@ -193,7 +193,7 @@ Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
   m.exposed[index(Comm::ep)] = exposed;
   double host = c.cost.host_s[index(Pass::forward)] + c.cost.host_s[index(Pass::dgrad)] +
                 c.cost.host_s[index(Pass::recompute)];
-  if (!full_graph) host *= c.constants.host_overlap_factor;
+  if (!full_graph) host = host * c.constants.host_overlap_factor + c.cost.merge_host_s;
   wait_for_host(m, host);
   return m;
 }

@@ -33,6 +33,11 @@ inline constexpr float kStaticAllToAllHost = 8;
 // heuristic query.
 inline constexpr float kExpertGemmHost = 2.1f;
 
+// Merged forward-backward runs a layer as ten schedule nodes (A, D, X, C and what follows, each
+// way); a node switches streams, waits for an event and records one, detaches its tensors and
+// enters autograd.
+inline constexpr float kMergedLayerHost = 10 * 12;
+
 // Unfused permutation: masks, sorts, gathers and scatters one by one; sorting chunks splits and
 // concatenates one view a (source rank, local expert) pair.
 inline constexpr float kUnfusedPermuteHost = 20, kUnfusedLocalPermuteHost = 6,
@@ -54,7 +59,11 @@ constexpr float quantize_kernels(hardware::Dtype d) {
       return 0;
   }
 }
-constexpr float quantize_host(hardware::Dtype d) { return 1.2f * quantize_kernels(d); }
+// One call launches all three of a per-tensor quantise; swizzles are calls with buffers of their
+// own.
+constexpr float quantize_host(hardware::Dtype d) {
+  return (d == hardware::Dtype::fp8_tensor ? 0.8f : 1.2f) * quantize_kernels(d);
+}
 
 // HBM bytes per element of a quantise pass that writes the row-wise and the column-wise copy.
 // Source: modelling.md 3.

@@ -226,6 +226,7 @@ void build_programs(const job::Job& job, const layout::Pipeline& pipeline, cost:
                     cost.host_s[static_cast<std::size_t>(Pass::dgrad)] +
                         cost.host_s[static_cast<std::size_t>(Pass::recompute)],
                     program);
+    program.host_merge_s = cost.merge_host_s;
   };
   bool used[model::kLayerKinds] = {};
   for (const layout::Chunk& chunk : pipeline.chunks)

@@ -79,6 +79,7 @@ struct BlockProgram {
   Piece f_shared_first, f_shared_second;
   bool routed = false;                             // has dispatch and combine
   double host_forward_s = 0, host_backward_s = 0;  // of the host, alone
+  double host_merge_s = 0;                         // of the host, when merged, on top of both
   double wait_forward_s = 0, wait_backward_s = 0;  // of the device for it, unmerged
 };
 

@@ -105,7 +105,7 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   if (x.host_forward_s + y.host_backward_s > 0) {
     double host = x.host_forward_s + y.host_backward_s;
     if (!job_.techniques.has(job::GraphScope::full_iteration))
-      host *= pricer_.constants().host_overlap_factor;
+      host = host * pricer_.constants().host_overlap_factor + y.host_merge_s;
     wait = host_wait_s(pair_device_s(x, y), host);
   }
   out.forward = host_wait(f, wait, Work::forward, out.forward);
