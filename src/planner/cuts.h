@@ -17,7 +17,11 @@ namespace trifold::planner {
 struct StageGroup {
   std::array<int, kSlots> blocks{};
   int first = 0, count = 0;
+  int decoder_layers() const;  // of one stage, without MTP depths' layers
 };
+
+// Of one chunk, by slot.
+std::array<int, kSlots> blocks_of(const layout::Chunk& chunk, const model::Model& model);
 
 struct CutEntry {
   layout::Pipeline pipeline;  // no chunks: impossible
