@@ -210,6 +210,15 @@ const CutEntry& Explorer::cut(const Geometry& geometry, const Depth& depth) {
   return cuts_.get(geometry.pp, depth, prices_.table(geometry_, reference, 0));
 }
 
+// Techniques and savings only add rules: what Megatron refuses without them it refuses with them.
+bool Explorer::launches(const Depth& depth, const Transport& transport) {
+  if (query_.runtime == job::Runtime::any) return true;
+  set_variant(query_, depth, transport, MemorySaving{}, job_);
+  layout::Pipeline shape;
+  shape.pp = geometry_.pp, shape.vpp = depth.vpp;
+  return job::check(job_, shape, job::Runtime::megatron).legal();
+}
+
 // The variants that could beat the limits, the most promising first; the others are counted.
 void Explorer::list_variants(Found& found) {
   variants_.clear();
@@ -232,11 +241,15 @@ void Explorer::list_variants(Found& found) {
       found.tally.add(verdict, per_depth);
       continue;
     }
+    const bool may_launch = launches(depth, Transport{});
     for (int t = 0; t < static_cast<int>(space_.transports.size()); ++t) {
-      const bool merged = space_.transports[at(t)].beside == Beside::merged;
-      const double bound = mean_bound(of.by_transport[at(t)], depth, merged);
-      if (bound < limits_.either())
-        variants_.push_back({bound, d, t});
+      const Transport& transport = space_.transports[at(t)];
+      const bool merged = transport.beside == Beside::merged;
+      Variant variant{mean_bound(of.by_transport[at(t)], depth, merged), d, t, may_launch};
+      if (variant.bound < limit_of(variant) && may_launch)
+        variant.may_launch = launches(depth, transport);
+      if (variant.bound < limit_of(variant))
+        variants_.push_back(variant);
       else
         found.tally.add(Fall::bound_variant, savings);
     }
@@ -408,11 +421,6 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
                     savings);
     return;
   }
-  found.legal += static_cast<std::int64_t>(space_.savings.size());
-  if (!any_can_fit(state, variant.depth, variant.transport, found)) {
-    found.tally.add(Fall::memory, savings);
-    return;
-  }
   const Depth& depth = space_.depths[at(variant.depth)];
   const bool merged = space_.transports[at(variant.transport)].beside == Beside::merged;
   const auto may_fit = [&](int s) {
@@ -427,8 +435,13 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
   };
   const bool lightest = space_.savings.back().bf16_moments;
   const double plain = bound_of(0, lightest);
-  if (plain >= limits_.either()) {
+  if (plain >= limit_of(variant)) {
     found.tally.add(Fall::bound_variant, savings);
+    return;
+  }
+  found.legal += static_cast<std::int64_t>(space_.savings.size());
+  if (!any_can_fit(state, variant.depth, variant.transport, found)) {
+    found.tally.add(Fall::memory, savings);
     return;
   }
   // Nothing rebuilt or moved: where that fits, saving memory only costs time.
@@ -453,7 +466,7 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
   order_.clear();
   for (int s = 0; s < static_cast<int>(space_.savings.size()); ++s) {
     const MemorySaving& saving = space_.savings[at(s)];
-    if (saving.nothing_rebuilt() || !may_fit(s)) continue;
+    if (saving.nothing_rebuilt()) continue;
     const int recompute = space_.recompute_of[at(s)];
     double& bound = recompute_bounds_[at(2 * recompute + (saving.bf16_moments ? 1 : 0))];
     if (bound < 0) bound = bound_of(recompute, saving.bf16_moments);
@@ -461,10 +474,11 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
   }
   std::sort(order_.begin(), order_.end());
   for (std::size_t i = 0; i < order_.size(); ++i) {
-    if (order_[i].first >= limits_.either()) {
+    if (order_[i].first >= limit_of(variant)) {
       found.tally.add(Fall::bound_saving, static_cast<double>(order_.size() - i));
       return;
     }
+    if (!may_fit(order_[i].second)) continue;
     try_saving(variant, order_[i].second, order_[i].first, found);
   }
 }
@@ -482,12 +496,10 @@ Found Explorer::explore(const Geometry& geometry, const Limits& limits, bool sim
   for (DepthState& state : depths_) state.known = false;
   list_variants(found);
   for (std::size_t i = 0; i < variants_.size(); ++i) {
-    if (variants_[i].bound >= limits_.either()) {
-      found.tally.add(Fall::bound_variant,
-                      static_cast<double>((variants_.size() - i) * space_.savings.size()));
-      break;
-    }
-    explore_variant(variants_[i], found);
+    if (variants_[i].bound >= limit_of(variants_[i]))
+      found.tally.add(Fall::bound_variant, static_cast<double>(space_.savings.size()));
+    else
+      explore_variant(variants_[i], found);
   }
   return found;
 }

@@ -59,6 +59,7 @@ class Explorer {
   struct Variant {
     double bound;
     int depth, transport;
+    bool may_launch;  // false: no saving makes it one that the query's runtime runs
   };
   struct DepthState {
     bool possible = false, known = false;
@@ -83,6 +84,7 @@ class Explorer {
                       bool merged, bool bf16_moments) const;
   double waits(layout::ScheduleKind kind, double forward, double backward, double wgrad) const;
   double sends(const Depth& depth) const;
+  bool launches(const Depth& depth, const Transport& transport);
   void list_variants(Found& found);
   bool states_fit(Found& found);
   DepthState& depth_state(int depth, Found& found);
@@ -94,6 +96,9 @@ class Explorer {
   void accept(const Variant& variant, int saving, bool launchable, const job::Verdict& verdict,
               Found& found);
   double limit(bool launchable) const { return launchable ? limits_.ranked : limits_.other; }
+  double limit_of(const Variant& variant) const {
+    return variant.may_launch ? limits_.either() : limits_.other;
+  }
   void note_shortage(Found& found) const;
   bool fits() const { return estimate_.memory.headroom >= query_.min_headroom; }
 
