@@ -46,7 +46,8 @@ Duration busy(const job::Job& job, const StageTime& stage, int stage_index, doub
   return d;
 }
 
-// `forward`, `backward`, `wgrad`: the other stages' chunks.
+}  // namespace
+
 double bubble_seconds(layout::ScheduleKind kind, double forward, double backward, double wgrad) {
   using layout::ScheduleKind;
   switch (kind) {
@@ -65,8 +66,6 @@ double bubble_seconds(layout::ScheduleKind kind, double forward, double backward
   }
   return 0;
 }
-
-}  // namespace
 
 Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer) {
   const layout::Layout& l = job.layout;

@@ -59,6 +59,8 @@ struct Sends {
   double exposed = 0;  // what the step waits for
 };
 Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer);
+// The bubble of a stage; `forward`, `backward`, `wgrad`: a chunk of each of the other stages.
+double bubble_seconds(layout::ScheduleKind kind, double forward, double backward, double wgrad);
 
 // Owns caches and scratch for one (cluster, profile): no allocation per Job after warm-up. One per
 // thread.

@@ -201,8 +201,19 @@ Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
 // Offloaded activations travel to the host in forward and back in backward, under compute; what
 // does not fit shows.
 void offload(const job::Job& job, const cost::Pricer& pricer, int layers, LayerTime& work) {
+  const double copy = host_copy_seconds(job, pricer, layers);
+  const double wait_forward = std::max(0.0, copy - work.forward.sum());
+  const double wait_backward = std::max(0.0, copy - work.backward.sum());
+  work.forward.host += wait_forward;
+  work.backward.host += wait_backward;
+  work.pair.host += wait_forward + wait_backward;
+}
+
+}  // namespace
+
+double host_copy_seconds(const job::Job& job, const cost::Pricer& pricer, int layers) {
   const job::Offload& o = job.techniques.offload;
-  if (o.activation_modules.empty() && o.activation_layers == 0) return;
+  if (o.activation_modules.empty() && o.activation_layers == 0) return 0;
   const layer::Shape shape = layer::shape_of(job);
   const double rows = layer::expert_load(job).max_tokens_per_rank;
   const double h = static_cast<double>(job.model.hidden);
@@ -219,16 +230,9 @@ void offload(const job::Job& job, const cost::Pricer& pricer, int layers, LayerT
   bytes *= layers * o.fraction;
   if (o.activation_layers > 0)
     bytes += std::min(layers, o.activation_layers) * 34 * shape.local_tokens * h;
-  const double copy =
-      bytes / (pricer.cluster().host_bandwidth.value() * pricer.constants().host_link_efficiency);
-  const double wait_forward = std::max(0.0, copy - work.forward.sum());
-  const double wait_backward = std::max(0.0, copy - work.backward.sum());
-  work.forward.host += wait_forward;
-  work.backward.host += wait_backward;
-  work.pair.host += wait_forward + wait_backward;
+  return bytes /
+         (pricer.cluster().host_bandwidth.value() * pricer.constants().host_link_efficiency);
 }
-
-}  // namespace
 
 LayerTime layer_time(const job::Job& job, const cost::BlockCost& cost,
                      const cost::Constants& constants, double sm_share) {

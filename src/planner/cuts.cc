@@ -30,6 +30,12 @@ std::array<int, kSlots> blocks_of(const layout::Pipeline& pipeline, const model:
 
 }  // namespace
 
+int StageGroup::decoder_layers() const {
+  int layers = -blocks[at(slot_of(layer::BlockRole::mtp_projection))];
+  for (int k = 0; k < model::kLayerKinds; ++k) layers += blocks[at(k)];
+  return layers;
+}
+
 CutEntry Cuts::make(int pp, const Depth& depth, const Key& key) const {
   ChunkCosts costs;
   for (int k = 0; k < model::kLayerKinds; ++k) costs.layer[at(k)] = key[at(3 + k)];

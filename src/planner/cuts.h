@@ -17,6 +17,7 @@ namespace trifold::planner {
 struct StageGroup {
   std::array<int, kSlots> blocks{};
   int first = 0, count = 0;
+  int decoder_layers() const;  // of one stage, without MTP depths' layers
 };
 
 struct CutEntry {

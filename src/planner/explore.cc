@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Lower bounds of a step:
-//   mean     the stage that is done last takes at least the mean over the stages of what stages
-//            take: m x (sum of all blocks)/pp + the others' chunks + sends + the fixed part of the
-//            optimizer; with FSDP its traffic too (convex in seconds moved and covered; 0.8 of the
-//            mean stage's, because curves of measured collectives bend). Needs no cut.
-//   staged   the estimate itself, as a maximum over the stages of the cut, but for waiting on
-//            offload, from sums that thousands of layouts share.
 // Memory: weights, gradients, optimizer and the activations of full recompute are in every saving's
-// peak; a merged schedule or graphs only add to a dispatcher's plain peak.
-// Savings only add time: recompute adds kernels to a stage's backward, which adds at least as much
-// to each stage's end (m >= 1 micro-batches) as it can hide of data-parallel traffic.
+// peak; a merged schedule or graphs only add to a dispatcher's plain peak. Savings only add time,
+// and techniques and savings only add rules. So a variant is judged by its bounds first, by memory
+// where they let it pass, and timed last.
 
 #include "planner/explore.h"
 
@@ -19,14 +12,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
-
 namespace trifold::planner {
 
 namespace {
 
 constexpr auto at(int i) { return static_cast<std::size_t>(i); }
-constexpr double kRounding = 1 - 1e-9;  // bounds sum in another order than estimates
+constexpr double kRounding = 1 - 1e-9;
 constexpr std::int64_t kPaddingSlack = std::int64_t{64} << 20;
 
 std::string layout_words(const job::Job& job) {
@@ -54,131 +45,15 @@ Explorer::Explorer(const Query& query, const Space& space, const hardware::Profi
     : query_(query),
       space_(space),
       estimator_(query.cluster, profile),
-      constants_(estimator_.pricer().constants()),
-      prices_(query, space, estimator_.pricer()),
+      bounds_(query, space, estimator_.pricer()),
       cuts_(query.model),
-      job_(base_job(query)),
-      counts_(whole_model(query.model)) {
-  TRIFOLD_CHECK(layout::cut_pipeline(query.model, layout::Layout{}, whole_).ok());
-}
+      job_(base_job(query)) {}
 
 void Explorer::enter(const Geometry& geometry) {
   geometry_ = geometry;
   set_geometry(geometry, job_);
-  set_variant(query_, Depth{}, Transport{}, MemorySaving{}, job_);
-  microbatches_ = static_cast<double>(job_.microbatches());
-  // One message, from the exposed time of an interleaved-free pipeline: 2 m + 2 (pp - 1) of them.
-  send_s_ = estimate::pipeline_sends(job_, estimator_.pricer()).exposed /
-            (2 * microbatches_ + 2 * (geometry.pp - 1));
-  if (!geometry.fsdp) return;
-  cost::StageParameters mean = cost::stage_parameters(job_, whole_, 0);
-  mean.dense /= geometry.pp, mean.experts /= geometry.pp;
-  mean_tail_ = cost::data_parallel_terms(job_, mean, estimator_.pricer());
-}
-
-const Explorer::Sums& Explorer::sums() {
-  Geometry key = geometry_;
-  key.pp = 1, key.fsdp = false, key.order = {};
-  const auto found = sums_.find(key);
-  if (found != sums_.end()) return found->second;
-  Sums sums;
-  double least = INFINITY;
-  for (int t = 0; t < static_cast<int>(space_.transports.size()); ++t) {
-    const BlockTable& table = prices_.table(geometry_, t, 0);
-    BlockSeconds sum = sum_of(table, counts_);
-    if (sum.forward + sum.backward < least) least = sum.forward + sum.backward, sums.reference = t;
-    // A merged pair may be slower than its parts where the host binds: keep the lesser, block by
-    // block.
-    sum.pair = 0;
-    for (std::size_t i = 0; i < table.size(); ++i)
-      sum.pair += counts_[i] * std::min(table[i].pair, table[i].forward + table[i].backward);
-    sums.by_transport.push_back(sum);
-  }
-  return sums_.emplace(key, std::move(sums)).first->second;
-}
-
-double Explorer::waits(layout::ScheduleKind kind, double f, double b, double w) const {
-  using K = layout::ScheduleKind;
-  switch (kind) {
-    case K::one_f_one_b:
-    case K::interleaved:
-      return f + b;
-    case K::zb_h1:
-      return std::max(0.0, f + b - 2 * w);
-    case K::zb_h2:
-      return std::max(0.0, f + b - 3 * w);
-    case K::zb_v:
-      return std::max(0.0, (f + b - 3 * w) / 2);
-    case K::dualpipe:
-    case K::dualpipe_v:
-      return std::max(0.0, (f + b) / 2 + (b - 3 * w) / 2);
-  }
-  return 0;
-}
-
-double Explorer::sends(const Depth& depth) const {
-  if (geometry_.pp == 1) return 0;
-  const double steady = 2 * microbatches_ * depth.vpp * send_s_;
-  const double share = depth.vpp > 1 ? constants_.p2p_exposed : 1.0;
-  return steady * share + 2 * (geometry_.pp - 1) * send_s_;
-}
-
-double Explorer::mean_bound(const BlockSeconds& sum, const Depth& depth, bool merged) const {
-  const double p = geometry_.pp, m = microbatches_, v = depth.vpp;
-  const double both = sum.forward + sum.backward;
-  double work = m * both / p;
-  if (merged) {
-    const layout::ScheduleShape shape{
-        depth.kind, geometry_.pp, depth.vpp, static_cast<int>(job_.microbatches()), 0, true};
-    const double units = m * v;
-    const double alone = std::min(
-        units, static_cast<double>(std::max(1, layout::warmup_units(shape, geometry_.pp - 1))));
-    work = (sum.pair * m * (units - alone) / units + both * m * alone / units) / p;
-  }
-  if (geometry_.fsdp) {
-    cost::DataParallelTerms tail = mean_tail_;
-    tail.reduce_s *= 0.8, tail.gather_s *= 0.8;
-    work +=
-        estimate::data_parallel_exposed(job_, tail, sum.forward / p, sum.backward / p, constants_);
-  }
-  const double others = (p - 1) / p / v;
-  const double wait =
-      waits(depth.kind, others * sum.forward, others * sum.backward, others * sum.wgrad);
-  return (work + wait + sends(depth) + constants_.optimizer_fixed_s) * kRounding;
-}
-
-double Explorer::staged_bound(const DepthState& state, const BlockTable& table, const Depth& depth,
-                              bool merged, bool bf16_moments) const {
-  const double m = microbatches_, v = depth.vpp;
-  const layout::ScheduleShape shape{
-      depth.kind, geometry_.pp, depth.vpp, static_cast<int>(job_.microbatches()), 0, merged};
-  const BlockSeconds all = sum_of(table, counts_);
-  double most = 0;
-  for (std::size_t g = 0; g < state.cut->groups.size(); ++g) {
-    const StageGroup& group = state.cut->groups[g];
-    const BlockSeconds s = sum_of(table, group.blocks);
-    const double both = s.forward + s.backward;
-    double work = m * both;
-    if (merged) {
-      // Linear in the units that run un-merged: the first or the last stage of the group is worst.
-      work = 0;
-      const double units = m * v;
-      for (int stage : {group.first, group.first + group.count - 1}) {
-        const double alone =
-            std::min(units, static_cast<double>(std::max(1, layout::warmup_units(shape, stage))));
-        // Layers without a partner (estimate/lockstep.h) only add time, unless the host binds.
-        work = std::max(work, (std::min(s.pair, both) * (units - alone) + both * alone) / v);
-      }
-    }
-    if (geometry_.pp > 1)
-      work += waits(depth.kind, (all.forward - s.forward) / v, (all.backward - s.backward) / v,
-                    (all.wgrad - s.wgrad) / v);
-    const cost::DataParallelTerms& tail = state.tails[g][bf16_moments ? 1 : 0];
-    work += tail.optimizer_s + tail.host_s +
-            estimate::data_parallel_exposed(job_, tail, s.forward, s.backward, constants_);
-    most = std::max(most, work);
-  }
-  return (most + sends(depth)) * kRounding;
+  bounds_.enter(geometry);
+  host_copy_s_.assign(space_.offloads.size(), -1);
 }
 
 bool Explorer::depth_exists(const Depth& depth, Fall& fall) const {
@@ -188,17 +63,40 @@ bool Explorer::depth_exists(const Depth& depth, Fall& fall) const {
   return static_cast<std::int64_t>(geometry_.pp) * depth.vpp <= query_.model.num_layers() + 2;
 }
 
-double Explorer::lower_bound(const Geometry& geometry) {
+bool Explorer::may_launch_with(const Transport& transport) const {
+  return query_.runtime == job::Runtime::any || transport.beside != Beside::operators;
+}
+
+// What Megatron refuses without a saving it refuses with any.
+bool Explorer::launches(const Depth& depth, const Transport& transport) {
+  if (query_.runtime == job::Runtime::any) return true;
+  if (!may_launch_with(transport)) return false;
+  set_variant(query_, depth, transport, MemorySaving{}, job_);
+  layout::Pipeline shape;
+  shape.pp = geometry_.pp, shape.vpp = depth.vpp;
+  return job::check(job_, shape, job::Runtime::megatron).legal();
+}
+
+double Explorer::compute_bound(const Geometry& geometry) {
   enter(geometry);
-  const Sums& of = sums();
-  double least = INFINITY;
+  existing_.clear();
+  Fall fall;
+  for (const Depth& depth : space_.depths)
+    if (depth_exists(depth, fall)) existing_.push_back(depth);
+  return bounds_.compute(existing_);
+}
+
+GeometryBound Explorer::bound(const Geometry& geometry) {
+  enter(geometry);
+  GeometryBound least;
   Fall fall;
   for (const Depth& depth : space_.depths) {
     if (!depth_exists(depth, fall)) continue;
-    for (std::size_t t = 0; t < space_.transports.size(); ++t) {
-      const bool merged = space_.transports[t].beside == Beside::merged;
-      if (merged && geometry.pp > 1 && depth.vpp == 1) continue;  // OVL-01
-      least = std::min(least, mean_bound(of.by_transport[t], depth, merged));
+    const bool may_launch = launches(depth, Transport{});
+    for (int t = 0; t < static_cast<int>(space_.transports.size()); ++t) {
+      const bool ranked = may_launch && may_launch_with(space_.transports[at(t)]);
+      double& of = ranked ? least.ranked : least.other;
+      of = std::min(of, bounds_.mean(t, depth));
     }
   }
   return least;
@@ -206,23 +104,12 @@ double Explorer::lower_bound(const Geometry& geometry) {
 
 const CutEntry& Explorer::cut(const Geometry& geometry, const Depth& depth) {
   enter(geometry);
-  const int reference = sums().reference;
-  return cuts_.get(geometry.pp, depth, prices_.table(geometry_, reference, 0));
-}
-
-// Techniques and savings only add rules: what Megatron refuses without them it refuses with them.
-bool Explorer::launches(const Depth& depth, const Transport& transport) {
-  if (query_.runtime == job::Runtime::any) return true;
-  set_variant(query_, depth, transport, MemorySaving{}, job_);
-  layout::Pipeline shape;
-  shape.pp = geometry_.pp, shape.vpp = depth.vpp;
-  return job::check(job_, shape, job::Runtime::megatron).legal();
+  return cuts_.get(geometry.pp, depth, bounds_.reference());
 }
 
 // The variants that could beat the limits, the most promising first; the others are counted.
 void Explorer::list_variants(Found& found) {
   variants_.clear();
-  const Sums& of = sums();
   const double savings = static_cast<double>(space_.savings.size());
   const double per_depth = savings * static_cast<double>(space_.transports.size());
   layout::Pipeline shape;
@@ -244,8 +131,7 @@ void Explorer::list_variants(Found& found) {
     const bool may_launch = launches(depth, Transport{});
     for (int t = 0; t < static_cast<int>(space_.transports.size()); ++t) {
       const Transport& transport = space_.transports[at(t)];
-      const bool merged = transport.beside == Beside::merged;
-      Variant variant{mean_bound(of.by_transport[at(t)], depth, merged), d, t, may_launch};
+      Variant variant{bounds_.mean(t, depth), d, t, may_launch};
       if (variant.bound < limit_of(variant) && may_launch)
         variant.may_launch = launches(depth, transport);
       if (variant.bound < limit_of(variant))
@@ -271,8 +157,7 @@ void Explorer::note_shortage(Found& found) const {
 bool Explorer::states_fit(Found& found) {
   MemorySaving least{{job::Recompute::full}, {}, space_.savings.back().bf16_moments};
   const Depth depth;
-  const CutEntry& cut =
-      cuts_.get(geometry_.pp, depth, prices_.table(geometry_, sums().reference, 0));
+  const CutEntry& cut = cuts_.get(geometry_.pp, depth, bounds_.reference());
   if (cut.pipeline.chunks.empty()) return true;
   set_variant(query_, depth, Transport{}, least, job_);
   memory::evaluate(job_, cut.pipeline, estimate_.memory);
@@ -290,7 +175,7 @@ Explorer::DepthState& Explorer::depth_state(int d, Found& found) {
   if (state.known) return state;
   state.known = true;
   const Depth& depth = space_.depths[at(d)];
-  state.cut = &cuts_.get(geometry_.pp, depth, prices_.table(geometry_, sums().reference, 0));
+  state.cut = &cuts_.get(geometry_.pp, depth, bounds_.reference());
   state.possible = false;
   if (state.cut->pipeline.chunks.empty()) return state;
   MemorySaving least{{job::Recompute::full}, {}, space_.savings.back().bf16_moments};
@@ -306,30 +191,21 @@ Explorer::DepthState& Explorer::depth_state(int d, Found& found) {
     state.possible &= grown * kRounding <= static_cast<double>(room);
   }
   if (!state.possible) note_shortage(found);
-  state.tails.clear();
-  for (const StageGroup& group : state.cut->groups) {
-    const cost::StageParameters held =
-        cost::stage_parameters(job_, state.cut->pipeline, group.first);
-    auto& tail = state.tails.emplace_back();
-    for (bool bf16 : {false, true}) {
-      set_variant(query_, depth, Transport{}, MemorySaving{{}, {}, bf16}, job_);
-      tail[bf16 ? 1 : 0] = cost::data_parallel_terms(job_, held, estimator_.pricer());
-    }
-  }
+  state.tails = bounds_.tails(*state.cut, depth);
   state.any.fill(DepthState::unknown);
   state.each.assign(state.any.size() * space_.savings.size(), DepthState::unknown);
   return state;
 }
 
 // The dispatcher's plain peak, without its SMs' buffers: what merging, graphs and SMs only add to.
-bool Explorer::evaluate_fit(DepthState& state, int d, int t, int saving, Found& found) {
-  const Transport& transport = space_.transports[at(t)];
+bool Explorer::evaluate_fit(DepthState& state, const Variant& variant, int saving, Found& found) {
+  const Transport& transport = space_.transports[at(variant.transport)];
   DepthState::Fit& fit = state.each[memory_class(transport) * space_.savings.size() + at(saving)];
   if (fit == DepthState::unknown) {
     const Transport plain{
         transport.dispatcher, 1,
         transport.beside == Beside::operators ? Beside::operators : Beside::nothing, false};
-    set_variant(query_, space_.depths[at(d)], plain, space_.savings[at(saving)], job_);
+    set_variant(query_, space_.depths[at(variant.depth)], plain, space_.savings[at(saving)], job_);
     memory::evaluate(job_, state.cut->pipeline, estimate_.memory);
     fit = fits() ? DepthState::may : DepthState::cannot;
     if (fit == DepthState::cannot) note_shortage(found);
@@ -337,24 +213,33 @@ bool Explorer::evaluate_fit(DepthState& state, int d, int t, int saving, Found& 
   return fit == DepthState::may;
 }
 
-bool Explorer::any_can_fit(DepthState& state, int d, int t, Found& found) {
-  DepthState::Fit& any = state.any[memory_class(space_.transports[at(t)])];
+bool Explorer::any_can_fit(DepthState& state, const Variant& variant, Found& found) {
+  DepthState::Fit& any = state.any[memory_class(space_.transports[at(variant.transport)])];
   if (any == DepthState::unknown) {
     any = DepthState::cannot;
     for (int least : space_.least)
-      if (evaluate_fit(state, d, t, least, found)) any = DepthState::may;
+      if (evaluate_fit(state, variant, least, found)) any = DepthState::may;
   }
   return any == DepthState::may;
 }
 
 // After any_can_fit: a saving that an unfit one undercuts need not be evaluated.
-bool Explorer::can_fit(DepthState& state, int d, int t, int saving, Found& found) {
-  const std::size_t first = memory_class(space_.transports[at(t)]) * space_.savings.size();
+bool Explorer::known_unfit(const DepthState& state, const Variant& variant, int saving) const {
+  const std::size_t first =
+      memory_class(space_.transports[at(variant.transport)]) * space_.savings.size();
+  if (state.each[first + at(saving)] == DepthState::cannot) return true;
   for (std::size_t k = 0; k < space_.least.size(); ++k)
     if (((space_.undercut_by[at(saving)] >> k) & 1u) &&
         state.each[first + at(space_.least[k])] == DepthState::cannot)
-      return false;
-  return evaluate_fit(state, d, t, saving, found);
+      return true;
+  return false;
+}
+
+bool Explorer::can_fit(DepthState& state, const Variant& variant, int saving, Found& found) {
+  const bool fit =
+      !known_unfit(state, variant, saving) && evaluate_fit(state, variant, saving, found);
+  if (!fit) found.tally.add(Fall::memory, 1);
+  return fit;
 }
 
 void Explorer::accept(const Variant& variant, int saving, bool launchable,
@@ -413,6 +298,80 @@ bool Explorer::try_saving(const Variant& variant, int saving, double bound, Foun
   return true;
 }
 
+// Of one layer, under the saving's offload.
+double Explorer::host_copy(int saving) {
+  double& known = host_copy_s_[at(space_.offload_of[at(saving)])];
+  if (known >= 0) return known;
+  set_variant(query_, Depth{}, Transport{}, space_.savings[at(saving)], job_);
+  return known = estimate::host_copy_seconds(job_, estimator_.pricer(), 1);
+}
+
+double Explorer::staged_bound(const DepthState& state, const Variant& variant, int recompute,
+                              bool bf16, double host_copy_s) {
+  return bounds_.staged(*state.cut, state.tails, space_.depths[at(variant.depth)],
+                        {variant.transport, recompute, bf16, host_copy_s});
+}
+
+// Infinite where a smaller set of recomputed modules is too slow already.
+double Explorer::saving_bound(const DepthState& state, const Variant& variant, int saving) {
+  const MemorySaving& s = space_.savings[at(saving)];
+  const int recompute = space_.recompute_of[at(saving)];
+  const auto known = [&](int r) -> double& {
+    return recompute_bounds_[at(2 * r + (s.bf16_moments ? 1 : 0))];
+  };
+  double& bound = known(recompute);
+  if (bound < 0) {
+    const double limit = limit_of(variant);
+    for (int r = 0; r < recompute && bound < 0; ++r)
+      if (((space_.recompute_over[at(recompute)] >> r) & 1u) && known(r) >= limit) bound = INFINITY;
+    if (bound < 0) bound = staged_bound(state, variant, recompute, s.bf16_moments, 0);
+  }
+  if (s.offload.empty() || bound >= limit_of(variant)) return bound;
+  return staged_bound(state, variant, recompute, s.bf16_moments, host_copy(saving));
+}
+
+// Nothing rebuilt or moved: where that fits, saving memory only costs time. True: it does.
+bool Explorer::explore_plain(DepthState& state, const Variant& variant, Found& found) {
+  bool enough = false;
+  double tried = 0;
+  for (int s = 0; s < static_cast<int>(space_.savings.size()); ++s) {
+    const MemorySaving& saving = space_.savings[at(s)];
+    if (!saving.nothing_rebuilt()) continue;
+    ++tried;
+    if (simplest_ && enough)
+      found.tally.add(Fall::headroom_not_short, 1);
+    else if (can_fit(state, variant, s, found))
+      enough |= try_saving(variant, s, saving_bound(state, variant, s), found) &&
+                !(simplest_ && saving.bf16_moments);
+  }
+  if (enough)
+    found.tally.add(Fall::headroom_not_short, static_cast<double>(space_.savings.size()) - tried);
+  return enough;
+}
+
+void Explorer::explore_savings(DepthState& state, const Variant& variant, Found& found) {
+  order_.clear();
+  for (int s = 0; s < static_cast<int>(space_.savings.size()); ++s) {
+    if (space_.savings[at(s)].nothing_rebuilt()) continue;
+    if (known_unfit(state, variant, s)) {
+      found.tally.add(Fall::memory, 1);
+      continue;
+    }
+    const double bound = saving_bound(state, variant, s);
+    if (bound < limit_of(variant))
+      order_.emplace_back(bound, s);
+    else
+      found.tally.add(Fall::bound_saving, 1);
+  }
+  std::sort(order_.begin(), order_.end());
+  for (const auto& [bound, s] : order_) {
+    if (bound >= limit_of(variant))
+      found.tally.add(Fall::bound_saving, 1);
+    else if (can_fit(state, variant, s, found))
+      try_saving(variant, s, bound, found);
+  }
+}
+
 void Explorer::explore_variant(const Variant& variant, Found& found) {
   const double savings = static_cast<double>(space_.savings.size());
   DepthState& state = depth_state(variant.depth, found);
@@ -421,66 +380,17 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
                     savings);
     return;
   }
-  const Depth& depth = space_.depths[at(variant.depth)];
-  const bool merged = space_.transports[at(variant.transport)].beside == Beside::merged;
-  const auto may_fit = [&](int s) {
-    const bool fit = can_fit(state, variant.depth, variant.transport, s, found);
-    if (!fit) found.tally.add(Fall::memory, 1);
-    return fit;
-  };
-  const auto bound_of = [&](int recompute, bool bf16) {
-    set_variant(query_, depth, Transport{}, MemorySaving{}, job_);
-    return staged_bound(state, prices_.table(geometry_, variant.transport, recompute), depth,
-                        merged, bf16);
-  };
-  const bool lightest = space_.savings.back().bf16_moments;
-  const double plain = bound_of(0, lightest);
-  if (plain >= limit_of(variant)) {
+  if (staged_bound(state, variant, 0, space_.savings.back().bf16_moments, 0) >= limit_of(variant)) {
     found.tally.add(Fall::bound_variant, savings);
     return;
   }
   found.legal += static_cast<std::int64_t>(space_.savings.size());
-  if (!any_can_fit(state, variant.depth, variant.transport, found)) {
+  if (!any_can_fit(state, variant, found)) {
     found.tally.add(Fall::memory, savings);
     return;
   }
-  // Nothing rebuilt or moved: where that fits, saving memory only costs time.
-  bool enough = false;
-  int tried = 0;
-  for (int s = 0; s < static_cast<int>(space_.savings.size()); ++s) {
-    if (!space_.savings[at(s)].nothing_rebuilt()) continue;
-    ++tried;
-    if (simplest_ && enough) {
-      found.tally.add(Fall::headroom_not_short, 1);
-      continue;
-    }
-    if (!may_fit(s)) continue;
-    enough |= try_saving(variant, s, bound_of(0, space_.savings[at(s)].bf16_moments), found) &&
-              !(simplest_ && space_.savings[at(s)].bf16_moments);
-  }
-  if (enough) {
-    found.tally.add(Fall::headroom_not_short, savings - tried);
-    return;
-  }
   recompute_bounds_.assign(2 * space_.recomputes.size(), -1);
-  order_.clear();
-  for (int s = 0; s < static_cast<int>(space_.savings.size()); ++s) {
-    const MemorySaving& saving = space_.savings[at(s)];
-    if (saving.nothing_rebuilt()) continue;
-    const int recompute = space_.recompute_of[at(s)];
-    double& bound = recompute_bounds_[at(2 * recompute + (saving.bf16_moments ? 1 : 0))];
-    if (bound < 0) bound = bound_of(recompute, saving.bf16_moments);
-    order_.emplace_back(bound, s);
-  }
-  std::sort(order_.begin(), order_.end());
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    if (order_[i].first >= limit_of(variant)) {
-      found.tally.add(Fall::bound_saving, static_cast<double>(order_.size() - i));
-      return;
-    }
-    if (!may_fit(order_[i].second)) continue;
-    try_saving(variant, order_[i].second, order_[i].first, found);
-  }
+  if (!explore_plain(state, variant, found)) explore_savings(state, variant, found);
 }
 
 Found Explorer::explore(const Geometry& geometry, const Limits& limits, bool simplest) {
@@ -488,18 +398,19 @@ Found Explorer::explore(const Geometry& geometry, const Limits& limits, bool sim
   enter(geometry);
   limits_ = limits;
   simplest_ = simplest;
+  list_variants(found);
+  if (variants_.empty()) return found;
   if (!states_fit(found)) {
-    found.tally.add(Fall::states, space_.variants());
+    found.tally.add(Fall::states, static_cast<double>(variants_.size() * space_.savings.size()));
     return found;
   }
   depths_.resize(space_.depths.size());
   for (DepthState& state : depths_) state.known = false;
-  list_variants(found);
-  for (std::size_t i = 0; i < variants_.size(); ++i) {
-    if (variants_[i].bound >= limit_of(variants_[i]))
+  for (const Variant& variant : variants_) {
+    if (variant.bound >= limit_of(variant))
       found.tally.add(Fall::bound_variant, static_cast<double>(space_.savings.size()));
     else
-      explore_variant(variants_[i], found);
+      explore_variant(variant, found);
   }
   return found;
 }

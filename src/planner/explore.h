@@ -4,12 +4,11 @@
 // One geometry at a time: a lower bound of its step time, its fastest variant that fits, and the
 // simplest one that is about as fast.
 
+#include <cmath>
 #include <optional>
 
-#include "estimate/data_parallel.h"
 #include "estimate/estimate.h"
-#include "planner/cuts.h"
-#include "planner/prices.h"
+#include "planner/bounds.h"
 #include "planner/tally.h"
 
 namespace trifold::planner {
@@ -35,6 +34,15 @@ struct Limits {
   double either() const { return ranked > other ? ranked : other; }
 };
 
+// The least of the variants that the query's runtime may run, and of the others.
+struct GeometryBound {
+  double ranked = INFINITY, other = INFINITY;
+  double least() const { return ranked < other ? ranked : other; }
+  bool may_beat(const Limits& limits) const {
+    return ranked < limits.either() || other < limits.other;
+  }
+};
+
 struct Found {
   std::optional<Candidate> ranked, other;
   Tally tally;
@@ -47,8 +55,9 @@ class Explorer {
  public:
   Explorer(const Query& query, const Space& space, const hardware::Profile& profile);
 
-  // Seconds that no variant of the geometry can beat.
-  double lower_bound(const Geometry& geometry);
+  // Seconds that no variant of the geometry can beat: cheap; dearer and tighter.
+  double compute_bound(const Geometry& geometry);
+  GeometryBound bound(const Geometry& geometry);
   // `simplest`: instead of the fastest below the limits, the one with the fewest techniques.
   Found explore(const Geometry& geometry, const Limits& limits, bool simplest = false);
   // The cut that every variant of this depth uses; no chunks: there is none.
@@ -64,34 +73,30 @@ class Explorer {
   struct DepthState {
     bool possible = false, known = false;
     const CutEntry* cut = nullptr;
-    // Data parallelism of each group of stages, by FP32 or BF16 moments.
-    std::vector<std::array<cost::DataParallelTerms, 2>> tails;
+    std::vector<GroupTails> tails;  // of each group of stages
     // By dispatcher and SAR: whether any saving may fit; and by saving, each.
     enum Fit : std::int8_t { unknown, may, cannot };
     std::array<Fit, 8> any;
     std::vector<Fit> each;
   };
-  struct Sums {
-    std::vector<BlockSeconds> by_transport;  // over the whole model, nothing recomputed
-    int reference = 0;                       // the transport with the least of it
-  };
-
   void enter(const Geometry& geometry);
-  const Sums& sums();
   bool depth_exists(const Depth& depth, Fall& fall) const;
-  double mean_bound(const BlockSeconds& sum, const Depth& depth, bool merged) const;
-  double staged_bound(const DepthState& state, const BlockTable& table, const Depth& depth,
-                      bool merged, bool bf16_moments) const;
-  double waits(layout::ScheduleKind kind, double forward, double backward, double wgrad) const;
-  double sends(const Depth& depth) const;
+  bool may_launch_with(const Transport& transport) const;
   bool launches(const Depth& depth, const Transport& transport);
   void list_variants(Found& found);
   bool states_fit(Found& found);
   DepthState& depth_state(int depth, Found& found);
-  bool can_fit(DepthState& state, int depth, int transport, int saving, Found& found);
-  bool any_can_fit(DepthState& state, int depth, int transport, Found& found);
-  bool evaluate_fit(DepthState& state, int depth, int transport, int saving, Found& found);
+  bool known_unfit(const DepthState& state, const Variant& variant, int saving) const;
+  bool can_fit(DepthState& state, const Variant& variant, int saving, Found& found);
+  bool any_can_fit(DepthState& state, const Variant& variant, Found& found);
+  bool evaluate_fit(DepthState& state, const Variant& variant, int saving, Found& found);
+  double host_copy(int saving);
+  double staged_bound(const DepthState& state, const Variant& variant, int recompute, bool bf16,
+                      double host_copy_s);
+  double saving_bound(const DepthState& state, const Variant& variant, int saving);
   void explore_variant(const Variant& variant, Found& found);
+  bool explore_plain(DepthState& state, const Variant& variant, Found& found);
+  void explore_savings(DepthState& state, const Variant& variant, Found& found);
   bool try_saving(const Variant& variant, int saving, double bound, Found& found);
   void accept(const Variant& variant, int saving, bool launchable, const job::Verdict& verdict,
               Found& found);
@@ -105,24 +110,21 @@ class Explorer {
   const Query& query_;
   const Space& space_;
   estimate::Estimator estimator_;
-  const cost::Constants& constants_;
-  Prices prices_;
+  Bounds bounds_;
   Cuts cuts_;
   job::Job job_;
   estimate::Estimate estimate_;
-  std::array<int, kSlots> counts_;
-  std::map<Geometry, Sums> sums_;
   // Of the geometry being explored.
   Geometry geometry_;
   Limits limits_;
   bool simplest_ = false;
-  double microbatches_ = 1, send_s_ = 0;
+  std::vector<Depth> existing_;
   std::vector<Variant> variants_;
   std::vector<DepthState> depths_;
+  std::vector<double> host_copy_s_;  // by offload set; negative: not known yet
+  // Of the variant.
   std::vector<std::pair<double, int>> order_;
-  std::vector<double> recompute_bounds_;  // by recompute set and moments
-  cost::DataParallelTerms mean_tail_;     // FSDP: of the mean stage
-  layout::Pipeline whole_;                // the model on one stage
+  std::vector<double> recompute_bounds_;  // by recompute set and moments; negative: not known yet
 };
 
 }  // namespace trifold::planner

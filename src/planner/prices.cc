@@ -46,11 +46,16 @@ BlockSeconds sum_of(const BlockTable& table, const std::array<int, kSlots>& coun
 }
 
 Prices::Prices(const Query& query, const Space& space, cost::Pricer& pricer)
-    : query_(query),
-      space_(space),
-      pricer_(pricer),
-      job_(base_job(query)),
-      counts_(whole_model(query.model)) {}
+    : query_(query), space_(space), pricer_(pricer), job_(base_job(query)) {
+  const std::array<int, kSlots> counts = whole_model(query.model);
+  for (int i = 0; i < kSlots; ++i) {
+    if (counts[at(i)] == 0) continue;
+    if (i < model::kLayerKinds)
+      slots_.push_back({i, layer::BlockRole::layer, model::LayerKind::from_index(i)});
+    else
+      slots_.push_back({i, static_cast<layer::BlockRole>(i - model::kLayerKinds + 1), {}});
+  }
+}
 
 std::uint64_t Prices::block_index(const Geometry& g) {
   const std::uint64_t key = (dense_key(g) << 24) ^ (static_cast<std::uint64_t>(g.ep) << 8) ^
@@ -67,6 +72,24 @@ const cost::BlockCost& Prices::cost(std::uint64_t key, layer::BlockRole role,
   return costs_.emplace(key, pricer_.price_block(scratch_, job_.techniques)).first->second;
 }
 
+const cost::BlockCost& Prices::cost(const Keys& keys, const Slot& slot) {
+  return cost((slot.kind.moe ? keys.moe : keys.dense) | static_cast<std::uint64_t>(slot.index),
+              slot.role, slot.kind);
+}
+
+Prices::Keys Prices::enter(const Geometry& g, std::uint64_t index, const Transport& t,
+                           int recompute) {
+  Geometry bare = g;
+  bare.pp = 1, bare.fsdp = false;
+  set_geometry(bare, job_);
+  set_variant(query_, Depth{}, t, MemorySaving{space_.recomputes[at(recompute)], {}, false}, job_);
+  const std::uint64_t common = (static_cast<std::uint64_t>(recompute) << 1) | (t.graphs ? 1u : 0u);
+  return {(std::uint64_t{1} << 63) | (index << 32) |
+              (static_cast<std::uint64_t>(t.dispatcher) << 26) |
+              (static_cast<std::uint64_t>(t.sms) << 16) | (common << 3),
+          (dense_key(g) << 20) | (common << 3)};
+}
+
 const BlockTable& Prices::table(const Geometry& g, int transport, int recompute) {
   const std::uint64_t index = block_index(g);
   const std::uint64_t key = (index << 24) | (static_cast<std::uint64_t>(transport) << 8) |
@@ -74,33 +97,39 @@ const BlockTable& Prices::table(const Geometry& g, int transport, int recompute)
   const auto found = tables_.find(key);
   if (found != tables_.end()) return found->second;
   if (tables_.size() >= kMostTables) tables_.clear();
-  Geometry bare = g;
-  bare.pp = 1, bare.fsdp = false;
-  set_geometry(bare, job_);
-  const Transport& t = space_.transports[at(transport)];
-  set_variant(query_, Depth{}, t, MemorySaving{space_.recomputes[at(recompute)], {}, false}, job_);
+  const Keys keys = enter(g, index, space_.transports[at(transport)], recompute);
   const double share =
       static_cast<double>(pricer_.dispatcher_sms(job_.techniques)) / pricer_.cluster().gpu.sms;
-  // 1: a MoE layer; 0: everything else, which no dispatcher touches.
-  const std::uint64_t common = (static_cast<std::uint64_t>(recompute) << 1) | (t.graphs ? 1u : 0u);
-  const std::uint64_t moe_key = (std::uint64_t{1} << 63) | (index << 32) |
-                                (static_cast<std::uint64_t>(t.dispatcher) << 26) |
-                                (static_cast<std::uint64_t>(t.sms) << 16) | (common << 3);
-  const std::uint64_t dense = (dense_key(g) << 20) | (common << 3);
   BlockTable table;
-  for (int slot = 0; slot < kSlots; ++slot) {
-    if (counts_[at(slot)] == 0) continue;
-    const bool is_layer = slot < model::kLayerKinds;
-    const auto kind = is_layer ? model::LayerKind::from_index(slot) : model::LayerKind{};
-    const auto role = is_layer ? layer::BlockRole::layer
-                               : static_cast<layer::BlockRole>(slot - model::kLayerKinds + 1);
-    const cost::BlockCost& c =
-        cost((kind.moe ? moe_key : dense) | static_cast<std::uint64_t>(slot), role, kind);
+  for (const Slot& slot : slots_) {
+    const cost::BlockCost& c = cost(keys, slot);
     const estimate::LayerTime time = estimate::layer_time(job_, c, pricer_.constants(), share);
-    table[at(slot)] = {time.forward.sum(), time.backward.sum(), time.pair.sum(),
-                       c.compute_of(layer::Pass::wgrad)};
+    table[at(slot.index)] = {time.forward.sum(), time.backward.sum(), time.pair.sum(),
+                             c.compute_of(layer::Pass::wgrad)};
   }
   return tables_.emplace(key, table).first->second;
+}
+
+BlockTable Prices::kernels(const Geometry& g) {
+  const std::uint64_t index = block_index(g);
+  BlockTable least;
+  std::array<bool, 2 * std::size(job::kDispatchers)> seen{};
+  for (const Transport& t : space_.transports) {
+    bool& known = seen[2 * static_cast<std::size_t>(t.dispatcher) + (t.graphs ? 1 : 0)];
+    if (known) continue;
+    known = true;
+    const Keys keys = enter(g, index, t, 0);
+    for (const Slot& slot : slots_) {
+      const cost::BlockCost& c = cost(keys, slot);
+      const double forward = c.compute_of(layer::Pass::forward);
+      const double backward = c.compute_of(layer::Pass::dgrad) + c.compute_of(layer::Pass::wgrad);
+      BlockSeconds& s = least[at(slot.index)];
+      const bool first = s.forward + s.backward <= 0;
+      s.forward = first ? forward : std::min(s.forward, forward);
+      s.backward = first ? backward : std::min(s.backward, backward);
+    }
+  }
+  return least;
 }
 
 }  // namespace trifold::planner

@@ -36,8 +36,22 @@ class Prices {
   // The reference holds until the next call. Of `geometry` (its pp, FSDP and order do not matter)
   // under a transport and the recompute set space.recomputes[recompute].
   const BlockTable& table(const Geometry& geometry, int transport, int recompute);
+  // Kernels alone, weight gradients with the backward: the least over what may move the tokens.
+  BlockTable kernels(const Geometry& geometry);
 
  private:
+  // Keys of blocks' costs: a MoE layer's, and everything else's, which no dispatcher touches.
+  struct Keys {
+    std::uint64_t moe, dense;
+  };
+  Keys enter(const Geometry& geometry, std::uint64_t index, const Transport& transport,
+             int recompute);
+  struct Slot {
+    int index;
+    layer::BlockRole role;
+    model::LayerKind kind;
+  };
+  const cost::BlockCost& cost(const Keys& keys, const Slot& slot);
   const cost::BlockCost& cost(std::uint64_t key, layer::BlockRole role, model::LayerKind kind);
   std::uint64_t block_index(const Geometry& geometry);
 
@@ -46,7 +60,7 @@ class Prices {
   cost::Pricer& pricer_;
   job::Job job_;
   layer::Block scratch_;
-  std::array<int, kSlots> counts_;
+  std::vector<Slot> slots_;  // that the model has
   std::unordered_map<std::uint64_t, std::uint64_t> indices_;
   std::unordered_map<std::uint64_t, cost::BlockCost> costs_;
   std::unordered_map<std::uint64_t, BlockTable> tables_;

@@ -2,8 +2,9 @@
 
 // Geometries are visited in order of their lower bound, in batches of fixed sizes whose members are
 // independent; one whose bound exceeds the slowest listed plan and its own class's best cannot
-// enter either list and is skipped. Limits move between batches alone, and a geometry always
-// belongs to the same blocks' owner: the same bytes for any number of threads.
+// enter either list and is skipped. The bound is computed when a cheaper one, in whose order they
+// wait, lets a geometry come next. Limits move between batches alone, and a geometry always belongs
+// to the same blocks' owner: the same bytes for any number of threads.
 
 #include "planner/search.h"
 
@@ -19,12 +20,13 @@ namespace trifold::planner {
 
 namespace {
 
-constexpr std::size_t kFirstBatch = 8, kLargestBatch = 256, kOthers = 3;
+constexpr std::size_t kFirstBatch = 8, kLargestBatch = 256, kBoundBatch = 64, kOthers = 3;
 
 struct Scored {
   Geometry geometry;
-  double bound = 0;
+  double compute = 0;        // the cheaper bound
   std::uint32_t blocks = 0;  // which blocks it shares with others; decides the thread
+  GeometryBound bound;
 };
 
 GeometryClass class_of(const Query& query, const Geometry& g) {
@@ -111,7 +113,7 @@ class Geometries {
       }
       for (bool fsdp : space_.fsdp) {
         g.fsdp = fsdp;
-        list_.push_back({g, 0, id});
+        list_.push_back({g, 0, id, {}});
       }
     }
   }
@@ -160,7 +162,7 @@ class Search {
  private:
   // Each thread takes the members whose blocks it owns.
   template <class Work>
-  void parallel(const std::vector<const Scored*>& members, const Work& work) {
+  void parallel(const std::vector<Scored*>& members, const Work& work) {
     const auto share = [&](std::size_t t) {
       for (std::size_t i = 0; i < members.size(); ++i)
         if (members[i]->blocks % explorers_.size() == t) work(*explorers_[t], i);
@@ -173,30 +175,67 @@ class Search {
 
   void score() {
     scored_ = Geometries(query_, space_, tally_).list();
-    std::vector<const Scored*> members;
-    for (const Scored& s : scored_) members.push_back(&s);
+    std::vector<Scored*> members;
+    for (Scored& s : scored_) members.push_back(&s);
     parallel(members, [&](Explorer& explorer, std::size_t i) {
-      scored_[i].bound = explorer.lower_bound(scored_[i].geometry);
+      members[i]->compute = explorer.compute_bound(members[i]->geometry);
     });
     std::sort(scored_.begin(), scored_.end(), [](const Scored& a, const Scored& b) {
-      return a.bound != b.bound ? a.bound < b.bound : a.geometry < b.geometry;
+      return a.compute != b.compute ? a.compute < b.compute : a.geometry < b.geometry;
     });
+  }
+
+  // The best last.
+  static bool later(const Scored* a, const Scored* b) {
+    const double x = a->bound.least(), y = b->bound.least();
+    return x != y ? x > y : a->geometry > b->geometry;
+  }
+
+  // Bounds the next geometries that wait, until none of them could come before the best bounded
+  // one.
+  void bound_next() {
+    while (waiting_ < scored_.size() &&
+           (bounded_.empty() || scored_[waiting_].compute < bounded_.front()->bound.least())) {
+      std::vector<Scored*> members;
+      for (; waiting_ < scored_.size() && members.size() < kBoundBatch; ++waiting_) {
+        Scored& s = scored_[waiting_];
+        if (s.compute < limits_of(s.geometry).either())
+          members.push_back(&s);
+        else
+          tally_.add(Fall::bound_geometry, space_.variants());
+      }
+      parallel(members, [&](Explorer& explorer, std::size_t i) {
+        members[i]->bound = explorer.bound(members[i]->geometry);
+      });
+      for (Scored* s : members) {
+        bounded_.push_back(s);
+        std::push_heap(bounded_.begin(), bounded_.end(), later);
+      }
+    }
+  }
+
+  // The next geometries that may change a list, in order of their bounds.
+  std::vector<Scored*> next_batch(std::size_t size) {
+    std::vector<Scored*> members;
+    for (bound_next(); !bounded_.empty() && members.size() < size; bound_next()) {
+      std::pop_heap(bounded_.begin(), bounded_.end(), later);
+      Scored* s = bounded_.back();
+      bounded_.pop_back();
+      if (s->bound.may_beat(limits_of(s->geometry)))
+        members.push_back(s);
+      else
+        tally_.add(Fall::bound_geometry, space_.variants());
+    }
+    return members;
   }
 
   void visit() {
     std::size_t size = kFirstBatch;
-    for (std::size_t begin = 0; begin < scored_.size();) {
-      std::vector<const Scored*> members;
+    for (;;) {
+      const std::vector<Scored*> members = next_batch(size);
+      if (members.empty()) return;
       std::vector<Limits> limits;
-      for (; begin < scored_.size() && members.size() < size; ++begin) {
-        const Scored& s = scored_[begin];
-        const Limits limit = limits_of(s.geometry);
-        if (s.bound >= limit.either()) {
-          tally_.add(Fall::bound_geometry, space_.variants());
-          continue;
-        }
-        members.push_back(&s), limits.push_back(limit);
-      }
+      for (const Scored* s : members) limits.push_back(limits_of(s->geometry));
       std::vector<Found> found(members.size());
       parallel(members, [&](Explorer& explorer, std::size_t i) {
         found[i] = explorer.explore(members[i]->geometry, limits[i]);
@@ -206,9 +245,9 @@ class Search {
       const bool enough =
           (query_.max_evaluations > 0 && result_.evaluations >= query_.max_evaluations) ||
           (query_.first_that_fits && !result_.plans.empty());
-      if (enough && begin < scored_.size()) {
+      if (enough && (waiting_ < scored_.size() || !bounded_.empty())) {
         result_.complete = false;
-        break;
+        return;
       }
     }
   }
@@ -297,9 +336,9 @@ class Search {
     for (Candidate& c : result_.plans) listed.push_back(&c);
     for (Candidate& c : result_.not_launchable) listed.push_back(&c);
     for (auto& [kind, c] : result_.geometries) listed.push_back(&c);
-    std::map<Geometry, const Scored*> known;
-    for (const Scored& s : scored_) known[s.geometry] = &s;
-    std::vector<const Scored*> members;
+    std::map<Geometry, Scored*> known;
+    for (Scored& s : scored_) known[s.geometry] = &s;
+    std::vector<Scored*> members;
     for (const Candidate* c : listed) members.push_back(known.at(c->geometry));
     parallel(members, [&](Explorer& explorer, std::size_t i) {
       Candidate& c = *listed[i];
@@ -336,7 +375,9 @@ class Search {
   job::Job probe_;  // what the runtime would say of a geometry
   Tally tally_;
   PlanResult result_;
-  std::vector<Scored> scored_;
+  std::vector<Scored> scored_;    // by the cheaper bound ...
+  std::size_t waiting_ = 0;       // ... of which these have no other yet
+  std::vector<Scored*> bounded_;  // heap: bounded and not visited
   std::vector<std::unique_ptr<Explorer>> explorers_;
 };
 

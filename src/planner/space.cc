@@ -162,11 +162,29 @@ std::vector<Depth> depths(const Query& query) {
   return list;
 }
 
-void list_recomputes(Space& s) {
+template <class Set>
+int index_in(std::vector<Set>& list, const Set& set) {
+  auto at = std::find(list.begin(), list.end(), set);
+  if (at == list.end()) at = list.insert(at, set);
+  return static_cast<int>(at - list.begin());
+}
+
+// Full recompute reruns what any module does.
+bool contains(EnumSet<Recompute> set, EnumSet<Recompute> smaller) {
+  return set.contains(Recompute::full) || (smaller.bits() & ~set.bits()) == 0;
+}
+
+void list_parts(Space& s) {
   for (const MemorySaving& saving : s.savings) {
-    auto at = std::find(s.recomputes.begin(), s.recomputes.end(), saving.recompute);
-    if (at == s.recomputes.end()) at = s.recomputes.insert(at, saving.recompute);
-    s.recompute_of.push_back(static_cast<int>(at - s.recomputes.begin()));
+    s.recompute_of.push_back(index_in(s.recomputes, saving.recompute));
+    s.offload_of.push_back(index_in(s.offloads, saving.offload));
+  }
+  TRIFOLD_CHECK(s.recomputes.size() <= 32);
+  for (std::size_t i = 0; i < s.recomputes.size(); ++i) {
+    std::uint32_t over = 0;
+    for (std::size_t j = 0; j < i; ++j)
+      if (contains(s.recomputes[i], s.recomputes[j])) over |= std::uint32_t{1} << j;
+    s.recompute_over.push_back(over);
   }
 }
 
@@ -228,7 +246,7 @@ Space make_space(const Query& query) {
   s.depths = depths(query);
   s.transports = transports(query);
   s.savings = savings(query);
-  list_recomputes(s);
+  list_parts(s);
   list_least(s);
   return s;
 }
