@@ -28,7 +28,7 @@ constexpr auto at(int i) { return static_cast<std::size_t>(i); }
 constexpr double kRounding = 1 - 1e-9;  // bounds sum in another order than estimates
 
 // What blocks do not depend on is left out.
-Geometry blocks_of(Geometry g) {
+Geometry shared_part(Geometry g) {
   g.pp = 1, g.fsdp = false, g.order = {};
   return g;
 }
@@ -69,7 +69,7 @@ bool Bounds::merged(int transport) const {
 
 const Bounds::Sums& Bounds::sums() {
   if (entered_ != nullptr) return *entered_;
-  const auto [found, fresh] = sums_.try_emplace(blocks_of(geometry_));
+  const auto [found, fresh] = sums_.try_emplace(shared_part(geometry_));
   entered_ = &found->second;
   if (!fresh) return *entered_;
   Sums& sums = found->second;
@@ -111,7 +111,7 @@ double Bounds::step(double work, const BlockSeconds& sum, const Depth& depth) co
 }
 
 double Bounds::compute(const std::vector<Depth>& depths) {
-  const auto [found, fresh] = kernels_.try_emplace(blocks_of(geometry_));
+  const auto [found, fresh] = kernels_.try_emplace(shared_part(geometry_));
   BlockSeconds& sum = found->second;
   if (fresh) {
     sum = sum_of(prices_.kernels(geometry_), counts_);
@@ -145,8 +145,10 @@ double Bounds::mean(int transport, const Depth& depth) {
   return step(work, sum, depth);
 }
 
+// `paired`: at most this share of a stage's layers has a partner to merge with.
 double Bounds::group_seconds(const BlockSeconds& all, const BlockSeconds& s,
-                             const StageGroup& group, const Depth& depth, bool merged) const {
+                             const StageGroup& group, const Depth& depth, bool merged,
+                             double paired) const {
   const double m = microbatches_, v = depth.vpp;
   const double both = s.forward + s.backward;
   double work = m * both;
@@ -160,7 +162,8 @@ double Bounds::group_seconds(const BlockSeconds& all, const BlockSeconds& s,
       const double alone =
           std::min(units, static_cast<double>(std::max(1, layout::warmup_units(shape, stage))));
       // Layers without a partner (estimate/lockstep.h) only add time, unless the host binds.
-      work = std::max(work, (std::min(s.pair, both) * (units - alone) + both * alone) / v);
+      const double share = paired * (units - alone) / units;
+      work = std::max(work, m * (std::min(s.pair, both) * share + both * (1 - share)));
     }
   }
   if (geometry_.pp == 1) return work;
@@ -183,15 +186,21 @@ std::vector<GroupTails> Bounds::tails(const CutEntry& cut, const Depth& depth) {
   return tails;
 }
 
-double Bounds::staged(const CutEntry& cut, const std::vector<GroupTails>& tails, const Depth& depth,
-                      const Burden& burden) {
-  const BlockTable& table = prices_.table(geometry_, burden.transport, burden.recompute);
+// `paired`, by stage: null where every layer is taken to merge.
+double Bounds::slowest_group(const CutEntry& cut, const std::vector<GroupTails>& tails,
+                             const Depth& depth, const Burden& burden, const BlockTable& table,
+                             const std::vector<double>* paired) const {
   const BlockSeconds all = sum_of(table, counts_);
   double most = 0;
   for (std::size_t g = 0; g < cut.groups.size(); ++g) {
     const StageGroup& group = cut.groups[g];
     BlockSeconds s = sum_of(table, group.blocks);
-    double work = group_seconds(all, s, group, depth, merged(burden.transport));
+    double share = 1;
+    if (paired != nullptr) {
+      const auto first = paired->begin() + group.first;
+      share = *std::max_element(first, first + group.count);
+    }
+    double work = group_seconds(all, s, group, depth, merged(burden.transport), share);
     if (burden.host_copy_s > 0) {
       // Copies run under the stage's own work of one micro-batch, each way.
       const double copy = burden.host_copy_s * group.decoder_layers();
@@ -205,7 +214,38 @@ double Bounds::staged(const CutEntry& cut, const std::vector<GroupTails>& tails,
             estimate::data_parallel_exposed(job_, tail, s.forward, s.backward, constants_);
     most = std::max(most, work);
   }
-  return (most + sends(depth)) * kRounding;
+  return most;
+}
+
+// Into lockstep_, as the estimate does.
+void Bounds::unequal_chunks(const CutEntry& cut, const Depth& depth, const Burden& burden,
+                            const BlockTable& table) {
+  const layout::Pipeline& pipeline = cut.pipeline;
+  const std::size_t chunks = pipeline.chunks.size();
+  chunks_.forward.resize(chunks), chunks_.backward.resize(chunks), chunks_.merging.resize(chunks);
+  for (int r = 0; r < pipeline.pp; ++r)
+    for (int k = 0; k < pipeline.vpp; ++k) {
+      const layout::Chunk& chunk = pipeline.at(r, k);
+      const BlockSeconds s = sum_of(table, blocks_of(chunk, query_.model));
+      const std::size_t i = at(r * pipeline.vpp + k);
+      chunks_.forward[i] = s.forward, chunks_.backward[i] = s.backward;
+      chunks_.merging[i] = (s.forward + s.backward - s.pair) / std::max(1, chunk.all_layers());
+    }
+  set_variant(query_, depth, space_.transports[at(burden.transport)], MemorySaving{}, job_);
+  estimate::lockstep(job_, pipeline, chunks_, lockstep_);
+}
+
+double Bounds::staged(const CutEntry& cut, const std::vector<GroupTails>& tails, const Depth& depth,
+                      const Burden& burden, double limit) {
+  const BlockTable& table = prices_.table(geometry_, burden.transport, burden.recompute);
+  const double sends_s = sends(depth);
+  const double bound =
+      (slowest_group(cut, tails, depth, burden, table, nullptr) + sends_s) * kRounding;
+  if (bound >= limit || depth.kind != layout::ScheduleKind::interleaved) return bound;
+  unequal_chunks(cut, depth, burden, table);
+  return (slowest_group(cut, tails, depth, burden, table, &lockstep_.paired) + lockstep_.seconds +
+          sends_s) *
+         kRounding;
 }
 
 }  // namespace trifold::planner

@@ -5,10 +5,12 @@
 // share. The dearer a bound, the tighter: compute, then mean, then staged.
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <vector>
 
 #include "estimate/data_parallel.h"
+#include "estimate/lockstep.h"
 #include "planner/cuts.h"
 #include "planner/prices.h"
 
@@ -35,9 +37,10 @@ class Bounds {
   // The mean stage under one transport, nothing recomputed.
   double mean(int transport, const Depth& depth);
   std::vector<GroupTails> tails(const CutEntry& cut, const Depth& depth);
-  // The slowest group of stages of a cut, whose tails these are.
+  // The slowest group of stages of a cut, whose tails these are. What unequal chunks cost, which
+  // alone may shrink with more recompute, is left out where the rest has reached `limit`.
   double staged(const CutEntry& cut, const std::vector<GroupTails>& tails, const Depth& depth,
-                const Burden& burden);
+                const Burden& burden, double limit = INFINITY);
 
   // Blocks under the transport with the least of them, nothing recomputed: what layers are cut by.
   const BlockTable& reference() { return prices_.table(geometry_, sums().reference, 0); }
@@ -53,7 +56,12 @@ class Bounds {
   double step(double work, const BlockSeconds& sum, const Depth& depth) const;
   double sends(const Depth& depth) const;
   double group_seconds(const BlockSeconds& all, const BlockSeconds& here, const StageGroup& group,
-                       const Depth& depth, bool merged) const;
+                       const Depth& depth, bool merged, double paired) const;
+  double slowest_group(const CutEntry& cut, const std::vector<GroupTails>& tails,
+                       const Depth& depth, const Burden& burden, const BlockTable& table,
+                       const std::vector<double>* paired) const;
+  void unequal_chunks(const CutEntry& cut, const Depth& depth, const Burden& burden,
+                      const BlockTable& table);
 
   const Query& query_;
   const Space& space_;
@@ -72,6 +80,8 @@ class Bounds {
   double microbatches_ = 1, send_s_ = 0;
   cost::DataParallelTerms mean_tail_;  // FSDP: of the mean stage
   std::vector<double> tails_;          // FSDP: exposed, by transport; negative: not known yet
+  estimate::ChunkTimes chunks_;
+  estimate::Lockstep lockstep_;
 };
 
 }  // namespace trifold::planner

@@ -11,24 +11,18 @@ namespace {
 constexpr auto at(int i) { return static_cast<std::size_t>(i); }
 constexpr int kSteps = 32;  // of one layer of the last kind
 
-std::array<int, kSlots> blocks_of(const layout::Pipeline& pipeline, const model::Model& model,
-                                  int stage) {
+}  // namespace
+
+std::array<int, kSlots> blocks_of(const layout::Chunk& chunk, const model::Model& model) {
   std::array<int, kSlots> blocks{};
-  int mtp = 0;
-  for (int k = 0; k < pipeline.vpp; ++k) {
-    const layout::Chunk& chunk = pipeline.at(stage, k);
-    for (std::size_t i = 0; i < chunk.of_kind.size(); ++i) blocks[i] += chunk.of_kind[i];
-    mtp += chunk.mtp;
-    blocks[at(slot_of(layer::BlockRole::embedding))] += chunk.embedding;
-    if (chunk.loss)
-      blocks[at(slot_of(layer::BlockRole::head))] += 1 + static_cast<int>(model.mtp_layers);
-  }
-  blocks[at(model.mtp_kind().index())] += mtp;
-  blocks[at(slot_of(layer::BlockRole::mtp_projection))] += mtp;
+  for (std::size_t i = 0; i < chunk.of_kind.size(); ++i) blocks[i] += chunk.of_kind[i];
+  blocks[at(model.mtp_kind().index())] += chunk.mtp;
+  blocks[at(slot_of(layer::BlockRole::mtp_projection))] += chunk.mtp;
+  blocks[at(slot_of(layer::BlockRole::embedding))] += chunk.embedding;
+  if (chunk.loss)
+    blocks[at(slot_of(layer::BlockRole::head))] += 1 + static_cast<int>(model.mtp_layers);
   return blocks;
 }
-
-}  // namespace
 
 int StageGroup::decoder_layers() const {
   int layers = -blocks[at(slot_of(layer::BlockRole::mtp_projection))];
@@ -58,7 +52,11 @@ CutEntry Cuts::make(int pp, const Depth& depth, const Key& key) const {
                        plain.chunks == entry.pipeline.chunks;
   if (!is_even) entry.text = layout::print_pipeline_layout(entry.pipeline);
   for (int r = 0; r < pp; ++r) {
-    const auto blocks = blocks_of(entry.pipeline, model_, r);
+    std::array<int, kSlots> blocks{};
+    for (int k = 0; k < depth.vpp; ++k) {
+      const std::array<int, kSlots> chunk = blocks_of(entry.pipeline.at(r, k), model_);
+      for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] += chunk[i];
+    }
     if (!entry.groups.empty() && entry.groups.back().blocks == blocks)
       ++entry.groups.back().count;
     else

@@ -20,6 +20,9 @@ struct StageGroup {
   int decoder_layers() const;  // of one stage, without MTP depths' layers
 };
 
+// Of one chunk, by slot.
+std::array<int, kSlots> blocks_of(const layout::Chunk& chunk, const model::Model& model);
+
 struct CutEntry {
   layout::Pipeline pipeline;  // no chunks: impossible
   std::string text;           // Megatron's layout string; empty where the even cut is meant

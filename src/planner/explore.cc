@@ -266,9 +266,24 @@ void Explorer::accept(const Variant& variant, int saving, bool launchable,
       estimate_.step_time_s;
 }
 
+// Of one layer, under the saving's offload.
+double Explorer::host_copy(int saving) {
+  double& known = host_copy_s_[at(space_.offload_of[at(saving)])];
+  if (known >= 0) return known;
+  set_variant(query_, Depth{}, Transport{}, space_.savings[at(saving)], job_);
+  return known = estimate::host_copy_seconds(job_, estimator_.pricer(), 1);
+}
+
+Burden Explorer::burden_of(const Variant& variant, int saving) {
+  const MemorySaving& s = space_.savings[at(saving)];
+  return {variant.transport, space_.recompute_of[at(saving)], s.bf16_moments,
+          s.offload.empty() ? 0 : host_copy(saving)};
+}
+
 // True where it fits and is legal.
 bool Explorer::try_saving(const Variant& variant, int saving, double bound, Found& found) {
-  const CutEntry& cut = *depths_[at(variant.depth)].cut;
+  const DepthState& state = depths_[at(variant.depth)];
+  const CutEntry& cut = *state.cut;
   set_variant(query_, space_.depths[at(variant.depth)], space_.transports[at(variant.transport)],
               space_.savings[at(saving)], job_);
   job::Verdict verdict = job::check(job_, cut.pipeline, job::Runtime::any);
@@ -278,10 +293,14 @@ bool Explorer::try_saving(const Variant& variant, int saving, double bound, Foun
   }
   verdict = job::check(job_, cut.pipeline, job::Runtime::megatron);
   const bool launchable = verdict.legal(), any = query_.runtime == job::Runtime::any;
-  if (bound >= limit(launchable || any)) {
+  const double most = limit(launchable || any);
+  if (bound >= most || bounds_.staged(cut, state.tails, space_.depths[at(variant.depth)],
+                                      burden_of(variant, saving), most) >= most) {
     found.tally.add(Fall::bound_saving, 1);
     return false;
   }
+  set_variant(query_, space_.depths[at(variant.depth)], space_.transports[at(variant.transport)],
+              space_.savings[at(saving)], job_);
   memory::evaluate(job_, cut.pipeline, estimate_.memory);
   if (!fits()) {
     note_shortage(found);
@@ -292,27 +311,17 @@ bool Explorer::try_saving(const Variant& variant, int saving, double bound, Foun
   found.tally.add(Fall::slower, 1);
   job_.layout.pipeline_layout = cut.text;
   estimator_.evaluate_time(job_, cut.pipeline, estimate_);
-  if (estimate_.step_time_s < limit(launchable || any))
-    accept(variant, saving, launchable, verdict, found);
+  if (estimate_.step_time_s < most) accept(variant, saving, launchable, verdict, found);
   job_.layout.pipeline_layout.clear();
   return true;
 }
 
-// Of one layer, under the saving's offload.
-double Explorer::host_copy(int saving) {
-  double& known = host_copy_s_[at(space_.offload_of[at(saving)])];
-  if (known >= 0) return known;
-  set_variant(query_, Depth{}, Transport{}, space_.savings[at(saving)], job_);
-  return known = estimate::host_copy_seconds(job_, estimator_.pricer(), 1);
+double Explorer::equal_chunks_bound(const DepthState& state, const Variant& variant,
+                                    const Burden& burden) {
+  return bounds_.staged(*state.cut, state.tails, space_.depths[at(variant.depth)], burden, 0);
 }
 
-double Explorer::staged_bound(const DepthState& state, const Variant& variant, int recompute,
-                              bool bf16, double host_copy_s) {
-  return bounds_.staged(*state.cut, state.tails, space_.depths[at(variant.depth)],
-                        {variant.transport, recompute, bf16, host_copy_s});
-}
-
-// Infinite where a smaller set of recomputed modules is too slow already.
+// As if chunks were equal; infinite where a smaller set of recomputed modules is too slow already.
 double Explorer::saving_bound(const DepthState& state, const Variant& variant, int saving) {
   const MemorySaving& s = space_.savings[at(saving)];
   const int recompute = space_.recompute_of[at(saving)];
@@ -324,10 +333,11 @@ double Explorer::saving_bound(const DepthState& state, const Variant& variant, i
     const double limit = limit_of(variant);
     for (int r = 0; r < recompute && bound < 0; ++r)
       if (((space_.recompute_over[at(recompute)] >> r) & 1u) && known(r) >= limit) bound = INFINITY;
-    if (bound < 0) bound = staged_bound(state, variant, recompute, s.bf16_moments, 0);
+    if (bound < 0)
+      bound = equal_chunks_bound(state, variant, {variant.transport, recompute, s.bf16_moments});
   }
   if (s.offload.empty() || bound >= limit_of(variant)) return bound;
-  return staged_bound(state, variant, recompute, s.bf16_moments, host_copy(saving));
+  return equal_chunks_bound(state, variant, burden_of(variant, saving));
 }
 
 // Nothing rebuilt or moved: where that fits, saving memory only costs time. True: it does.
@@ -380,7 +390,8 @@ void Explorer::explore_variant(const Variant& variant, Found& found) {
                     savings);
     return;
   }
-  if (staged_bound(state, variant, 0, space_.savings.back().bf16_moments, 0) >= limit_of(variant)) {
+  const Burden plain{variant.transport, 0, space_.savings.back().bf16_moments};
+  if (equal_chunks_bound(state, variant, plain) >= limit_of(variant)) {
     found.tally.add(Fall::bound_variant, savings);
     return;
   }

@@ -91,8 +91,8 @@ class Explorer {
   bool any_can_fit(DepthState& state, const Variant& variant, Found& found);
   bool evaluate_fit(DepthState& state, const Variant& variant, int saving, Found& found);
   double host_copy(int saving);
-  double staged_bound(const DepthState& state, const Variant& variant, int recompute, bool bf16,
-                      double host_copy_s);
+  Burden burden_of(const Variant& variant, int saving);
+  double equal_chunks_bound(const DepthState& state, const Variant& variant, const Burden& burden);
   double saving_bound(const DepthState& state, const Variant& variant, int saving);
   void explore_variant(const Variant& variant, Found& found);
   bool explore_plain(DepthState& state, const Variant& variant, Found& found);

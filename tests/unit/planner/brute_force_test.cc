@@ -111,7 +111,7 @@ class Watch {
   void expect_recompute_costs(const CutEntry& cut, const Depth& depth, int transport) {
     std::vector<double> by_set;
     for (int r = 0; r < static_cast<int>(space_.recomputes.size()); ++r)
-      by_set.push_back(bounds_.staged(cut, tails_, depth, {transport, r, false, 0}));
+      by_set.push_back(bounds_.staged(cut, tails_, depth, {transport, r, false, 0}, 0));
     for (std::size_t r = 0; r < by_set.size(); ++r)
       for (std::size_t smaller = 0; smaller < r; ++smaller) {
         const bool over = ((space_.recompute_over[r] >> smaller) & 1u) != 0;
