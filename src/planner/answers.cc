@@ -2,7 +2,9 @@
 #include "planner/answers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "base/math.h"
 #include "model/size.h"
@@ -114,24 +116,43 @@ Result<Candidate> evaluate_named(const job::Job& job, const Query& query,
   return named;
 }
 
-Reranking rerank_by_simulation(std::vector<Candidate>& plans, const hardware::Profile& profile,
-                               int most) {
-  Reranking out;
-  if (plans.empty()) return out;
-  timeline::Simulator simulator;
-  timeline::Timeline timeline;
-  cost::Pricer pricer(plans.front().job.cluster, profile);
+namespace {
+
+// The simulated step; 0: its order of units is cyclic.
+double simulated_step(const job::Job& job, cost::Pricer& pricer, timeline::Simulator& simulator) {
+  const Result<layout::Pipeline> pipeline =
+      layout::build_pipeline(job.model, job.layout, job.placement());
+  if (!pipeline) return 0;
   timeline::SimulateOptions options;
   options.memory = false;
+  timeline::Timeline timeline;
+  simulator.run(job, *pipeline, pricer, options, timeline);
+  return timeline.completes ? timeline.step_time_s : 0;
+}
+
+}  // namespace
+
+Reranking rerank_by_simulation(std::vector<Candidate>& plans, const hardware::Profile& profile,
+                               int most, int threads) {
+  Reranking out;
+  if (plans.empty()) return out;
   const std::size_t count = std::min(plans.size(), static_cast<std::size_t>(most));
+  const std::size_t cores = threads > 0 ? static_cast<std::size_t>(threads)
+                                        : std::max(1u, std::thread::hardware_concurrency());
+  std::atomic<std::size_t> next{0};
+  const auto share = [&] {
+    timeline::Simulator simulator;
+    cost::Pricer pricer(plans.front().job.cluster, profile);
+    for (std::size_t i = next++; i < count; i = next++)
+      plans[i].simulated_s = simulated_step(plans[i].job, pricer, simulator);
+  };
+  std::vector<std::thread> pool;
+  for (std::size_t t = 1; t < std::min(cores, count); ++t) pool.emplace_back(share);
+  share();
+  for (std::thread& thread : pool) thread.join();
   for (std::size_t i = 0; i < count; ++i) {
-    Candidate& c = plans[i];
-    const Result<layout::Pipeline> pipeline =
-        layout::build_pipeline(c.job.model, c.job.layout, c.job.placement());
-    if (!pipeline) continue;
-    simulator.run(c.job, *pipeline, pricer, options, timeline);
-    if (!timeline.completes) continue;
-    c.simulated_s = timeline.step_time_s;
+    const Candidate& c = plans[i];
+    if (c.simulated_s == 0) continue;
     ++out.simulated;
     out.largest_gap =
         std::max(out.largest_gap, std::abs(c.simulated_s / c.estimate.step_time_s - 1));

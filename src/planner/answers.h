@@ -28,14 +28,15 @@ std::vector<Candidate> pareto_front(const Query& query, const hardware::Profile&
 Result<Candidate> evaluate_named(const job::Job& job, const Query& query,
                                  const hardware::Profile& profile);
 
-// Every plan of the list simulated event by event; the list is put in the order of simulated time.
-// What changed: whether another plan now leads, and how far simulation and estimate lie apart.
+// The first `most` plans simulated event by event, on that many threads (0: all cores); the list is
+// put in the order of simulated time. What changed: whether another plan now leads, and how far
+// simulation and estimate lie apart.
 struct Reranking {
   int simulated = 0;
   bool winner_changed = false;
   double largest_gap = 0;  // relative, simulated over estimated
 };
 Reranking rerank_by_simulation(std::vector<Candidate>& plans, const hardware::Profile& profile,
-                               int most);
+                               int most, int threads);
 
 }  // namespace trifold::planner

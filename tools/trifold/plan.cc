@@ -169,7 +169,8 @@ Result<report::PlanAnswers> answer(const Context& context, const Options& option
                                    planner::PlanResult& result) {
   report::PlanAnswers answers;
   if (options.simulate > 0)
-    answers.reranking = planner::rerank_by_simulation(result.plans, profile, options.simulate);
+    answers.reranking =
+        planner::rerank_by_simulation(result.plans, profile, options.simulate, query.threads);
   if (options.pareto) answers.pareto = planner::pareto_front(query, profile);
   if (options.half && query.gpus % 2 == 0) {
     const planner::Query smaller = planner::best_only(query, query.gpus / 2);
