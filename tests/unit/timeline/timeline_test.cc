@@ -184,6 +184,7 @@ TEST(Timeline, OffloadedActivationsTravel) {
 TEST(Timeline, EarlyAttentionReleaseTradesTimeForMemory) {
   Json j = base_json();
   j["layout"]["vpp"] = 2;
+  j["layout"]["ep"] = 16;  // across nodes: long transfers
   j["techniques"]["overlap"] = {"pipeline_p2p", "ep_a2a", "delay_wgrad"};
   const Timeline late = run(j);
   j["techniques"]["overlap"].push_back("early_attn_release");
