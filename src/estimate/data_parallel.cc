@@ -23,6 +23,13 @@ double exposed(double transfer, double cover, bool overlapped, double share) {
   return std::max(0.0, transfer - kCover * cover) + share * std::min(transfer, kCover * cover);
 }
 
+// Expert-parallel transfers that leave the NVLink domain have the NICs to themselves: nothing of
+// data parallelism hides under them.
+double cover(const job::Job& job, const Duration& work) {
+  const bool nic = job.layout.ep * job.layout.etp > job.cluster.gpus_used_per_domain;
+  return work.sum() - (nic ? work.exposed[static_cast<std::size_t>(Comm::ep)] : 0);
+}
+
 }  // namespace
 
 double data_parallel_exposed(const job::Job& job, const DataParallelTerms& t, double forward,
@@ -39,14 +46,16 @@ double data_parallel_exposed(const job::Job& job, const DataParallelTerms& t, do
 }
 
 DataParallel data_parallel(const job::Job& job, const layout::Pipeline& pipeline, int stage,
-                           double forward, double backward, const cost::Pricer& pricer) {
+                           const Duration& forward, const Duration& backward,
+                           const cost::Pricer& pricer) {
   const DataParallelTerms terms =
       cost::data_parallel_terms(job, cost::stage_parameters(job, pipeline, stage), pricer);
   const double once = terms.reduce_s + terms.gather_s;
   DataParallel out;
   out.total_s =
       job.layout.fsdp ? static_cast<double>(job.microbatches()) * (once + terms.gather_s) : once;
-  out.exposed_s = data_parallel_exposed(job, terms, forward, backward, pricer.constants());
+  out.exposed_s = data_parallel_exposed(job, terms, cover(job, forward), cover(job, backward),
+                                        pricer.constants());
   out.optimizer_s = terms.optimizer_s;
   out.host_s = terms.host_s;
   return out;

@@ -4,6 +4,7 @@
 // What a stage's step waits for of its data parallelism.
 
 #include "cost/step.h"
+#include "estimate/stage_time.h"
 #include "job/job.h"
 #include "layout/pipeline.h"
 
@@ -21,9 +22,10 @@ struct DataParallel {
   double host_s = 0;  // optimizer states or gradients to and from host memory
 };
 
-// `forward` and `backward`: seconds of the stage's work for one micro-batch, the cover of
-// overlapped transfers.
+// `forward` and `backward`: the stage's work for one micro-batch, the cover of overlapped
+// transfers.
 DataParallel data_parallel(const job::Job& job, const layout::Pipeline& pipeline, int stage,
-                           double forward, double backward, const cost::Pricer& pricer);
+                           const Duration& forward, const Duration& backward,
+                           const cost::Pricer& pricer);
 
 }  // namespace trifold::estimate

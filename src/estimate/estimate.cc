@@ -135,8 +135,8 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
     const StageTime& stage = stages_[r];
     const Duration d = busy(job, stage, static_cast<int>(r), lockstep_.paired[r]);
     if (r == 0 || !(contents_[r] == contents_[r - 1]))
-      here = data_parallel(job, pipeline, static_cast<int>(r), stage.work.forward.sum(),
-                           stage.work.backward.sum(), pricer_);
+      here = data_parallel(job, pipeline, static_cast<int>(r), stage.work.forward,
+                           stage.work.backward, pricer_);
     const double waits =
         p == 1 ? 0
                : bubble_seconds(job.schedule.kind, forward - stage.forward_chunk,
@@ -189,6 +189,23 @@ void Estimator::set_chunk_times(const job::Job& job, const layout::Pipeline& pip
              head = time_of(layer::BlockRole::head);
   const Both projection =
       job.model.mtp_layers > 0 ? time_of(layer::BlockRole::mtp_projection) : Both{};
+  chunks_.forward_hop_s = chunks_.backward_hop_s = 0;
+  if (job.techniques.has(Overlap::pipeline_p2p)) {
+    const double send = cost::pipeline_send(job, pricer_).seconds;
+    double behind_forward = 0, behind_backward = 0;
+    if (job.techniques.has(Overlap::ep_a2a)) {
+      const cost::BlockCost& block =
+          *blocks_.get(layer::BlockRole::layer, job.model.layers.back()).cost;
+      const auto attention = [&](layer::Pass pass) {
+        return block.compute[static_cast<std::size_t>(layer::Segment::attention)]
+                            [static_cast<std::size_t>(pass)];
+      };
+      behind_forward = attention(layer::Pass::dgrad) + attention(layer::Pass::wgrad);
+      if (job.techniques.has(Overlap::delay_wgrad)) behind_backward = attention(layer::Pass::wgrad);
+    }
+    chunks_.forward_hop_s = std::max(0.0, send - behind_forward);
+    chunks_.backward_hop_s = std::max(0.0, send - behind_backward);
+  }
   const std::size_t p = static_cast<std::size_t>(pipeline.pp),
                     v = static_cast<std::size_t>(pipeline.vpp);
   chunks_.forward.resize(p * v), chunks_.backward.resize(p * v), chunks_.merging.resize(p * v);

@@ -191,7 +191,7 @@ void set_step_loads(const job::Job& job, const cost::Pricer& pricer, const Lower
   TimedOp* const transfers[] = {&out.send_forward, &out.send_backward, &out.reduce,
                                 &out.gather,       &out.offload,       &out.reload};
   for (TimedOp* op : transfers) op->load = 0;
-  out.optimizer.load = 0;
+  out.optimizer.load = out.hidden_tp.load = out.hidden_cp.load = 0;
   if (!options.contention) return;
   const double sms = pricer.cluster().gpu.sms;
   const Resource link =
@@ -202,9 +202,14 @@ void set_step_loads(const job::Job& job, const cost::Pricer& pricer, const Lower
   out.reduce.load = out.gather.load =
       out.loads.add(transfer_load(options.model, wide ? kScaleOut : kScaleUp,
                                   wide ? 8 : kCollectiveCtas, sms, wide ? 0.05 : 0.2));
-  out.offload.load = out.reload.load =
-      out.loads.add(transfer_load(options.model, kHostLink, 0, sms, 0.05));
+  out.offload.load = out.loads.add(transfer_load(options.model, kToHost, 0, sms, 0.05));
+  out.reload.load = out.loads.add(transfer_load(options.model, kFromHost, 0, sms, 0.05));
   out.optimizer.load = out.loads.add(memory_load(options.model));
+  const bool cp_far =
+      job.layout.tp * job.layout.sequence_ranks() > job.cluster.gpus_used_per_domain;
+  out.hidden_tp.load = out.loads.add(transfer_load(options.model, kScaleUp, 0, sms, 0.1));
+  out.hidden_cp.load =
+      out.loads.add(transfer_load(options.model, cp_far ? kScaleOut : kScaleUp, 0, sms, 0.1));
 }
 
 }  // namespace

@@ -102,6 +102,10 @@ struct Programs {
   TimedOp offload{"offload", 0, Stream::to_host, Category::copy};
   TimedOp reload{"reload", 0, Stream::from_host, Category::copy};
   TimedOp optimizer{"optimizer", 0, Stream::compute, Category::optimizer};
+  // The part of a tensor- or context-parallel transfer that hides: pieces moved by copy engines
+  // (userbuffers); what they cost the GEMMs is in the profile's exposed share.
+  TimedOp hidden_tp{"tensor parallel, hidden", 0, Stream::tensor, Category::tp};
+  TimedOp hidden_cp{"context parallel, hidden", 0, Stream::tensor, Category::cp};
   sim::LoadTable loads;
 };
 void build_programs(const job::Job& job, const layout::Pipeline& pipeline, cost::Pricer& pricer,

@@ -9,7 +9,14 @@
 namespace trifold::schedule {
 
 // Resources of a GPU in sim's numbering.
-enum Resource : int { kSms = 0, kHbm = 1, kScaleUp = 2, kScaleOut = 3, kHostLink = 4 };
+enum Resource : int {
+  kSms = 0,
+  kHbm = 1,
+  kScaleUp = 2,
+  kScaleOut = 3,
+  kToHost = 4,
+  kFromHost = 5  // the host link is full duplex
+};
 
 struct Contention {
   double gemm_hbm = 0.08;     // load that a large GEMM puts on HBM, as others feel it

@@ -116,14 +116,14 @@ sim::Index Lowering::chain(const Unit& u, const BlockProgram& program, const Pie
                : op.family == layer::Family::attention && next->category == Category::cp);
       if (feeds) {
         const double hidden = part * (1 - blocking_share(*next));
-        add(u, *next, time(*next, hidden), layer, kind, after);
+        add(u, hidden_part(*next), time(*next, hidden), layer, kind, after);
       }
       hidden_already = feeds;
       after = add(u, op, time(op, part), layer, kind, after);
       continue;
     }
     after = add(u, op, time(op, part * share), layer, kind, after);
-    if (!hidden_already) add(u, op, time(op, part * (1 - share)), layer, kind, after);
+    if (!hidden_already) add(u, hidden_part(op), time(op, part * (1 - share)), layer, kind, after);
     hidden_already = false;
   }
   return after;

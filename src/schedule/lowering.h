@@ -51,6 +51,9 @@ class Lowering {
   sim::Index chain(const Unit& u, const BlockProgram& program, const Piece& piece, int layer,
                    Work kind, sim::Index after, double part = 1);
   double blocking_share(const TimedOp& op) const;
+  const TimedOp& hidden_part(const TimedOp& op) const {
+    return op.category == Category::cp ? out_.programs.hidden_cp : out_.programs.hidden_tp;
+  }
   sim::Index host_wait(const Unit& u, double seconds, Work kind, sim::Index after);
   void depend(sim::Index before, sim::Index after) {
     if (before >= 0 && after >= 0) step_.graph.add_dependency(before, after);

@@ -48,7 +48,7 @@ Beside predict(const Contention& c, const Row& r) {
     compute = gemm_load(c, tiles, r.target > 0 ? r.target : kSmCount, kSmCount);
   }
   const bool engine = r.comm == "D2H" || r.comm == "H2D" || r.comm == "ce_p2p";
-  const Resource link = r.comm == "D2H" || r.comm == "H2D" ? kHostLink : kScaleUp;
+  const Resource link = r.comm == "D2H" || r.comm == "H2D" ? kToHost : kScaleUp;
   const double ctas = engine ? 0 : r.ctas > 0 ? r.ctas : kDefaultCtas;
   const double hbm = 2 * r.bytes / (r.comm_us * 1e-6) / kHbmRate;  // read here, written here
   return run_beside(compute, r.comp_us * 1e-6, transfer_load(c, link, ctas, kSmCount, hbm),

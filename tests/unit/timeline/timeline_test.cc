@@ -184,7 +184,7 @@ TEST(Timeline, OffloadedActivationsTravel) {
 TEST(Timeline, EarlyAttentionReleaseTradesTimeForMemory) {
   Json j = base_json();
   j["layout"]["vpp"] = 2;
-  j["layout"]["ep"] = 16;  // across nodes: long transfers
+  j["layout"]["ep"] = 16;                                   // across nodes: long transfers
   j["techniques"]["overlap"] = {"pipeline_p2p", "ep_a2a"};  // no weight gradient to hide behind
   const Timeline late = run(j);
   j["techniques"]["overlap"].push_back("early_attn_release");
