@@ -56,25 +56,39 @@ std::string tp_text(const layout::Layout& l) {
 }
 
 std::string candidates_table(const std::vector<Candidate>& plans) {
-  Table table({"#", "MBS", "TP", "PP", "CP", "VP", "EP", "ETP", "DP", "Step s", "80 % interval",
-               "Tokens/s/GPU", "TFLOP/s/GPU", "MFU %", "comm %", "bubble %", "peak GiB", "headroom",
-               "Techniques"});
-  table.align(18, Table::Align::left);
+  const bool simulated =
+      std::any_of(plans.begin(), plans.end(), [](const Candidate& c) { return c.simulated_s > 0; });
+  std::vector<std::string> columns = {"#",  "MBS", "TP",  "PP", "CP",
+                                      "VP", "EP",  "ETP", "DP", "Step s"};
+  if (simulated) columns.push_back("simulated");
+  columns.insert(columns.end(), {"80 % interval", "Tokens/s/GPU", "TFLOP/s/GPU", "MFU %", "comm %",
+                                 "bubble %", "peak GiB", "headroom", "Techniques"});
+  Table table(columns);
+  table.align(columns.size() - 1, Table::Align::left);
   int rank = 0;
   for (const Candidate& c : plans) {
     ++rank;
     const layout::Layout& l = c.job.layout;
     const estimate::Estimate& e = c.estimate;
-    table.add(
-        {fmt::format("{}{}", rank, rank > 1 && c.tie ? "=" : ""),
-         fmt::format("{}", c.job.training.micro_batch_size), tp_text(l), fmt::format("{}", l.pp),
-         fmt::format("{}", l.cp), fmt::format("{}", l.vpp), fmt::format("{}", l.ep),
-         fmt::format("{}", l.etp), fmt::format("{}", c.job.dp()),
-         fmt::format("{:.3f}", e.step_time_s), fmt::format("{:.2f}-{:.2f}", e.low_s, e.high_s),
+    std::vector<std::string> row = {fmt::format("{}{}", rank, rank > 1 && c.tie ? "=" : ""),
+                                    fmt::format("{}", c.job.training.micro_batch_size),
+                                    tp_text(l),
+                                    fmt::format("{}", l.pp),
+                                    fmt::format("{}", l.cp),
+                                    fmt::format("{}", l.vpp),
+                                    fmt::format("{}", l.ep),
+                                    fmt::format("{}", l.etp),
+                                    fmt::format("{}", c.job.dp()),
+                                    fmt::format("{:.3f}", e.step_time_s)};
+    if (simulated) row.push_back(c.simulated_s > 0 ? fmt::format("{:.3f}", c.simulated_s) : "");
+    row.insert(
+        row.end(),
+        {fmt::format("{:.2f}-{:.2f}", e.low_s, e.high_s),
          thousands(static_cast<long long>(e.tokens_per_s_per_gpu)),
          fmt::format("{:.0f}", e.tflops_per_gpu), percent(e.mfu), percent(communication_share(e)),
          percent(e.time.bubble / e.step_time_s), fmt::format("{:.1f}", to_gib(e.memory.peak)),
          fmt::format("{:.1f}", to_gib(e.memory.headroom)), technique_summary(c.job)});
+    table.add(std::move(row));
   }
   return table.text("  ");
 }
@@ -86,12 +100,21 @@ std::string why(const std::vector<Candidate>& plans) {
   const planner::DecidingTerm term = planner::deciding_term(first.estimate, second.estimate);
   std::size_t ties = 0;
   for (const Candidate& plan : plans) ties += plan.tie;
-  std::string text = fmt::format(
-      "  Why the first: it is {} a step ahead of the runner-up ({:.1f} %); {} decides ({} of "
-      "it).\n",
-      human_seconds(second.estimate.step_time_s - first.estimate.step_time_s),
-      100 * (second.estimate.step_time_s / first.estimate.step_time_s - 1), term.name,
-      human_seconds(term.seconds));
+  const double ahead = second.estimate.step_time_s - first.estimate.step_time_s;
+  std::string text = "  Why the first: ";
+  if (first.simulated_s > 0 && second.simulated_s > 0)
+    text +=
+        fmt::format("simulated, it is {} a step ahead of the runner-up ({:.1f} %); in closed form ",
+                    human_seconds(second.simulated_s - first.simulated_s),
+                    100 * (second.simulated_s / first.simulated_s - 1));
+  if (ahead >= 0)
+    text +=
+        fmt::format("it is {} a step ahead of the runner-up ({:.1f} %); {} decides ({} of it).\n",
+                    human_seconds(ahead), 100 * ahead / first.estimate.step_time_s, term.name,
+                    human_seconds(term.seconds));
+  else
+    text += fmt::format("it is {} behind ({:.1f} %).\n", human_seconds(-ahead),
+                        -100 * ahead / first.estimate.step_time_s);
   if (ties > 1)
     text += fmt::format(
         "  Plans marked = are ties: their intervals overlap the first's ({} of the {} listed).\n",

@@ -28,7 +28,7 @@ struct Options {
   int gpus = 0, best = 10, threads = 0;
   std::int64_t sequence_length = 4096, global_batch_size = 0, max_evaluations = 0;
   double simplicity = 0.01, min_headroom_gib = 0, tokens_per_second = 0;
-  int simulate = 0;
+  int simulate = 4;
   bool pareto = false, half = false;
   std::string compare;
   std::vector<std::string> dispatcher, recompute, schedule, cluster_sets;
@@ -263,7 +263,8 @@ void add_questions(CLI::App& verb, Options& o) {
   verb.add_option("--min-headroom", o.min_headroom_gib, "GiB of memory a plan must leave")
       ->check(CLI::NonNegativeNumber)
       ->group(group);
-  verb.add_option("--simulate", o.simulate, "put this many of the best in the order of simulation")
+  verb.add_option("--simulate", o.simulate,
+                  "put this many of the best in the order of their simulation (default 4; 0: none)")
       ->check(CLI::Range(0, 100))
       ->group(group);
   verb.add_flag("--pareto", o.pareto, "step time against headroom against number of GPUs")
