@@ -2,6 +2,7 @@
 #include "sim/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/check.h"
@@ -351,9 +352,10 @@ void Engine::State::rerate(Index domain) {
     for (int i = 1; i < d.count; ++i)  // insertion sort by load: the key of the cache
       for (int j = i; j > 0 && d.active[j].load < d.active[j - 1].load; --j)
         std::swap(d.active[j], d.active[j - 1]);
-    std::uint8_t sorted[kMaxBeside];
-    for (int i = 0; i < d.count; ++i) sorted[i] = d.active[i].load;
-    const Rate* rates = cache.find(*loads, sorted, d.count);
+    std::array<std::uint8_t, kMaxBeside> sorted{};
+    const int count = std::min(d.count, kMaxBeside);  // so that compilers see the bound
+    for (int i = 0; i < count; ++i) sorted[static_cast<std::size_t>(i)] = d.active[i].load;
+    const Rate* rates = cache.find(*loads, sorted.data(), count);
     for (int i = 0; i < d.count; ++i) {
       d.active[i].rate = rates[i];
       next = std::min(
