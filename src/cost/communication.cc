@@ -49,7 +49,7 @@ double Pricer::send_recv_seconds(bool crosses_domains, double bytes) const {
   GroupSpan span;
   span.ranks = 2;
   span.domains = crosses_domains ? 2 : 1;
-  span.scaleout = cluster_->scaleout_bandwidth;
+  span.scaleout = cluster_->scaleout_rate();
   span.scaleup = cluster_->scaleup_bandwidth;
   return collective_seconds(Collective::send_recv, span, bytes);
 }
@@ -60,7 +60,7 @@ Price Pricer::collective(const layer::Operator& op) const {
   span.domains = op.group_domains;
   span.max_ranks_per_domain = std::max(1, op.group_ranks / op.group_domains);
   span.scaleup = cluster_->scaleup_bandwidth;
-  span.scaleout = cluster_->scaleout_bandwidth;
+  span.scaleout = cluster_->scaleout_rate();
   if (!span.crosses_domains()) {
     const hardware::Known known =
         profile_->collective_seconds(op.collective, op.group_ranks, op.bytes);
@@ -85,7 +85,7 @@ Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniq
       dispatchers_[static_cast<std::size_t>(techniques.dispatcher)];
   const int sms = dispatcher_sms(techniques);
   const double up = cluster_->scaleup_bandwidth.value() * rate.scaleup_efficiency;
-  const double out = cluster_->scaleout_bandwidth.value() * rate.scaleout_efficiency;
+  const double out = cluster_->scaleout_rate().value() * rate.scaleout_efficiency;
   double seconds = op.scaleup_bytes / up;
   if (rate.bytes_per_s_per_sm > 0 && sms > 0)
     seconds = std::max(

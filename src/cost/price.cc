@@ -81,6 +81,8 @@ double BlockCost::compute_of(Pass pass) const {
 
 Pricer::Pricer(const hardware::Cluster& cluster, const hardware::Profile& profile)
     : cluster_(&cluster), profile_(&profile), constants_(profile) {
+  constants_.gemm_sustained_factor /= cluster.slowest_gpu;  // factors of time
+  constants_.attention_sustained_factor /= cluster.slowest_gpu;
   for (const Token<job::Dispatcher>& token : job::kDispatchers) {
     const auto it = profile.dispatchers.find(std::string(token.name));
     if (it != profile.dispatchers.end())

@@ -59,6 +59,8 @@ void read_fields(JsonReader& reader, Cluster& c) {
   get_quantity(reader, "scaleout_bytes_per_s", c.scaleout_bandwidth);
   reader.get("nodes_per_leaf", c.nodes_per_leaf);
   reader.get("leaf_oversubscription", c.leaf_oversubscription);
+  reader.get("slowest_gpu", c.slowest_gpu);
+  reader.get("failed_nics", c.failed_nics);
   reader.get("gpus_per_node", c.gpus_per_node);
   reader.get("max_gpus", c.max_gpus);
   reader.get_token("host_cpu", kHostCpus, c.host_cpu);
@@ -90,6 +92,8 @@ Result<void> check_ranges(const Cluster& c, const std::string& where) {
       {"scaleout_bytes_per_s", c.scaleout_bandwidth.value(), 1e8, 1e14},
       {"nodes_per_leaf", static_cast<double>(c.nodes_per_leaf), 1, 1 << 20},
       {"leaf_oversubscription", c.leaf_oversubscription, 1, 64},
+      {"slowest_gpu", c.slowest_gpu, 0.05, 1},
+      {"failed_nics", static_cast<double>(c.failed_nics), 0, c.gpus_per_node - 1.0},
       {"gpus_per_node", static_cast<double>(c.gpus_per_node), 1, 1024},
       {"max_gpus", static_cast<double>(c.max_gpus), 1, 1 << 24},
       {"host_bytes_per_s", c.host_bandwidth.value(), 1e8, 1e14},
@@ -221,6 +225,8 @@ Json to_json(const Cluster& c) {
   json["scaleout_bytes_per_s"] = whole(c.scaleout_bandwidth.value());
   json["nodes_per_leaf"] = c.nodes_per_leaf;
   json["leaf_oversubscription"] = c.leaf_oversubscription;
+  json["slowest_gpu"] = c.slowest_gpu;
+  json["failed_nics"] = c.failed_nics;
   json["gpus_per_node"] = c.gpus_per_node;
   json["max_gpus"] = c.max_gpus;
   json["host_cpu"] = std::string(token_name(kHostCpus, c.host_cpu));

@@ -55,12 +55,19 @@ struct Cluster {
   BytesPerSecond host_bandwidth;      // PCIe or C2C, per GPU and direction
   int nodes_per_leaf = 32;            // rail-optimised leaf switches
   double leaf_oversubscription = 1;   // leaf uplinks: 1 is non-blocking
+  // Synchronous training goes at the pace of the worst: the share of its clock at which the slowest
+  // GPU runs, and the NICs that failed in one node, whose GPUs share the others.
+  double slowest_gpu = 1;
+  int failed_nics = 0;
   HostCpu host_cpu = HostCpu::x86;
   Bytes host_memory_per_gpu;
   int max_gpus = 1 << 20;
   Bytes
       reserved_hbm;  // context, driver, NCCL: not the allocator's. capacity() = hbm - reserved_hbm
 
+  BytesPerSecond scaleout_rate() const {  // of the worst node
+    return scaleout_bandwidth * (1 - static_cast<double>(failed_nics) / gpus_per_node);
+  }
   Bytes capacity() const { return gpu.hbm - reserved_hbm; }  // what a process may allocate
 };
 

@@ -48,9 +48,8 @@ std::int64_t first_rank_of_leaf(const Cluster& c, int leaf) {
 
 void set_rates(const Cluster& c, GroupSpan& span) {
   span.scaleup = c.scaleup_bandwidth;
-  span.scaleout = span.domains > 1 && span.leaves > 1
-                      ? c.scaleout_bandwidth / c.leaf_oversubscription
-                      : c.scaleout_bandwidth;
+  span.scaleout = span.domains > 1 && span.leaves > 1 ? c.scaleout_rate() / c.leaf_oversubscription
+                                                      : c.scaleout_rate();
 }
 
 // Ascending ranks base + o outer_stride + i inner_stride, blocks that do not interleave.
@@ -166,7 +165,7 @@ Graph build_graph(const Cluster& c, int gpus) {
   const Vertex switches = 3 * n;
   const Vertex leaves = switches + static_cast<std::size_t>(last.domain) + 1;
   const Vertex spine = leaves + static_cast<std::size_t>(last.leaf) + 1;
-  const double nvlink = c.scaleup_bandwidth.value(), wire = c.scaleout_bandwidth.value();
+  const double nvlink = c.scaleup_bandwidth.value(), wire = c.scaleout_rate().value();
   Graph graph(spine + 1);
   for (int r = 0; r < gpus; ++r) {
     const Place place = place_of(c, r);
@@ -227,7 +226,7 @@ GroupSpan route_group(const Cluster& c, int gpus, const std::vector<RankId>& mem
   span.min_ranks_per_domain = fewest->second;
   span.max_ranks_per_domain = most->second;
   span.leaves = static_cast<int>(leaves.size());
-  double scaleup = c.scaleup_bandwidth.value(), scaleout = c.scaleout_bandwidth.value();
+  double scaleup = c.scaleup_bandwidth.value(), scaleout = c.scaleout_rate().value();
   const std::size_t receivers = static_cast<std::size_t>(gpus);
   for (const RankId a : members) {
     const std::vector<double> rate = narrowest_from(graph, a.index());

@@ -38,6 +38,26 @@ TEST_F(PriceTest, DispatchIsTheSlowerOfItsLinksPlusLatency) {
   EXPECT_NEAR(pricer.price(op, techniques).seconds, 5e-3 + 1e-5, 1e-9);
 }
 
+// All wait for the slowest GPU and for the node that lost NICs.
+TEST_F(PriceTest, TheWorstOfTheMachineSetsThePace) {
+  layer::Operator gemm;
+  gemm.family = layer::Family::gemm;
+  gemm.m = 8192, gemm.n = 8192, gemm.k = 8192;
+  gemm.flops = 2.0 * 8192 * 8192 * 8192;
+  const job::Techniques techniques;
+  const hardware::GroupSpan span = hardware::span_of(cluster, 0, 16, 8);
+  const Pricer whole(cluster, profile);
+  hardware::Cluster worst = cluster;
+  worst.slowest_gpu = 0.8, worst.failed_nics = 4;
+  const Pricer pricer(worst, profile);
+  EXPECT_NEAR(pricer.price(gemm, techniques).seconds / whole.price(gemm, techniques).seconds, 1.25,
+              0.02);
+  const hardware::GroupSpan narrow = hardware::span_of(worst, 0, 16, 8);
+  const double before = whole.collective_seconds(hardware::Collective::all_reduce, span, 4e9),
+               after = pricer.collective_seconds(hardware::Collective::all_reduce, narrow, 4e9);
+  EXPECT_NEAR(after / before, 2, 0.05);  // half of eight NICs
+}
+
 // 20,000 rows of 10 kB at 10 GB/s an SM are 1 us each; with 0.5 us a row beside it 20 SMs take
 // 20,000 x 1.5 us / 20 = 1.5 ms. Half as long rows take 1 ms, not 0.75.
 TEST_F(PriceTest, RowsCostTheirSmTimeBesidesBytes) {
