@@ -81,6 +81,7 @@ double BlockCost::compute_of(Pass pass) const {
 
 Pricer::Pricer(const hardware::Cluster& cluster, const hardware::Profile& profile)
     : cluster_(&cluster), profile_(&profile), constants_(profile) {
+  cache_.max_load_factor(0.4F);  // every estimate looks up several blocks: short chains
   constants_.gemm_sustained_factor /= cluster.slowest_gpu;  // factors of time
   constants_.attention_sustained_factor /= cluster.slowest_gpu;
   for (const Token<job::Dispatcher>& token : job::kDispatchers) {
