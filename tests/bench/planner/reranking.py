@@ -40,7 +40,7 @@ def offloads(plan):
 
 def study(options, words):
     """The row of one query, or nothing where nothing fits."""
-    plain, without = ask(options, words)
+    plain, without = ask(options, [*words, "--simulate", "0"])
     if plain is None:
         return None
     simulated, with_it = ask(options, [*words, "--simulate", str(options.simulate)])
