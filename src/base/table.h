@@ -29,8 +29,9 @@ class Table {
 
 // 1234567 -> "1,234,567".
 std::string thousands(long long value);
+// 0.123 -> "12.3 %".
+std::string percent(double share);
 // 0.0123 s -> "12.3 ms"; three significant digits.
-std::string percent(double share);  // "12.3 %"
 std::string human_seconds(double seconds);
 // GiB with one decimal: "71.4 GiB".
 std::string human_gib(long long bytes);

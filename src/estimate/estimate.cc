@@ -124,7 +124,7 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
     backward += stages_[r].backward_chunk;
     wgrad += stages_[r].wgrad_chunk;
   }
-  if (pipeline.vpp > 1) set_chunk_times(job, pipeline);
+  if (pipeline.vpp > 1) set_chunk_times(job, pipeline), set_hops(job);
   lockstep(job, pipeline, chunks_, lockstep_);
   // The stage that is done last, its own reduction and update included.
   std::size_t last = 0;
@@ -168,62 +168,42 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   set_throughput(job, out);
 }
 
-void Estimator::set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline) {
-  struct Both {
-    double forward = 0, backward = 0, merging = 0;
-  };
-  const auto time_of = [&](layer::BlockRole role, model::LayerKind kind = {}) {
-    const LayerTime& time = blocks_.get(role, kind).time;
-    const double forward = time.forward.sum(), backward = time.backward.sum();
-    return Both{forward, backward, forward + backward - time.pair.sum()};
-  };
-  std::array<Both, model::kLayerKinds> by_kind;
-  for (std::size_t i = 0; i < by_kind.size(); ++i)
-    for (const StageContent& content : contents_)
-      if (content.layers[i] > 0) {
-        by_kind[i] =
-            time_of(layer::BlockRole::layer, model::LayerKind::from_index(static_cast<int>(i)));
-        break;
-      }
-  const Both embedding = time_of(layer::BlockRole::embedding),
-             head = time_of(layer::BlockRole::head);
-  const Both projection =
-      job.model.mtp_layers > 0 ? time_of(layer::BlockRole::mtp_projection) : Both{};
+void Estimator::set_hops(const job::Job& job) {
   chunks_.forward_hop_s = chunks_.backward_hop_s = 0;
-  if (job.techniques.has(Overlap::pipeline_p2p)) {
-    const double send = cost::pipeline_send(job, pricer_).seconds;
-    double behind_forward = 0, behind_backward = 0;
-    if (job.techniques.has(Overlap::ep_a2a)) {
-      const cost::BlockCost& block =
-          *blocks_.get(layer::BlockRole::layer, job.model.layers.back()).cost;
-      const auto attention = [&](layer::Pass pass) {
-        return block.compute[static_cast<std::size_t>(layer::Segment::attention)]
-                            [static_cast<std::size_t>(pass)];
-      };
-      behind_forward = attention(layer::Pass::dgrad) + attention(layer::Pass::wgrad);
-      if (job.techniques.has(Overlap::delay_wgrad)) behind_backward = attention(layer::Pass::wgrad);
-    }
-    chunks_.forward_hop_s = std::max(0.0, send - behind_forward);
-    chunks_.backward_hop_s = std::max(0.0, send - behind_backward);
+  if (!job.techniques.has(Overlap::pipeline_p2p)) return;
+  double behind_forward = 0, behind_backward = 0;
+  if (job.techniques.has(Overlap::ep_a2a)) {
+    const cost::BlockCost& block =
+        *blocks_.get(layer::BlockRole::layer, job.model.layers.back()).cost;
+    const auto attention = [&](layer::Pass pass) {
+      return block.compute[static_cast<std::size_t>(layer::Segment::attention)]
+                          [static_cast<std::size_t>(pass)];
+    };
+    behind_forward = attention(layer::Pass::dgrad) + attention(layer::Pass::wgrad);
+    if (job.techniques.has(Overlap::delay_wgrad)) behind_backward = attention(layer::Pass::wgrad);
   }
-  const std::size_t p = static_cast<std::size_t>(pipeline.pp),
-                    v = static_cast<std::size_t>(pipeline.vpp);
-  chunks_.forward.resize(p * v), chunks_.backward.resize(p * v), chunks_.merging.resize(p * v);
-  for (std::size_t r = 0; r < p; ++r)
-    for (std::size_t k = 0; k < v; ++k) {
-      const layout::Chunk& c = pipeline.chunks[k * p + r];
-      Both sum;
-      const auto add = [&](const Both& block, double times) {
-        sum.forward += times * block.forward, sum.backward += times * block.backward;
-        sum.merging += times * block.merging;
-      };
-      for (std::size_t i = 0; i < by_kind.size(); ++i) add(by_kind[i], c.of_kind[i]);
-      add(by_kind[static_cast<std::size_t>(job.model.mtp_kind().index())], c.mtp);
-      add(projection, c.mtp);
-      add(embedding, c.embedding ? 1 : 0);
-      add(head, c.loss ? 1.0 + static_cast<double>(job.model.mtp_layers) : 0.0);
-      chunks_.forward[r * v + k] = sum.forward, chunks_.backward[r * v + k] = sum.backward;
-      chunks_.merging[r * v + k] = sum.merging / std::max(1, c.all_layers());
+  const double send = cost::pipeline_send(job, pricer_).seconds;
+  chunks_.forward_hop_s = std::max(0.0, send - behind_forward);
+  chunks_.backward_hop_s = std::max(0.0, send - behind_backward);
+}
+
+void Estimator::set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline) {
+  const std::size_t chunks = pipeline.chunks.size();
+  chunks_.forward.resize(chunks), chunks_.backward.resize(chunks), chunks_.merging.resize(chunks);
+  for (int r = 0; r < pipeline.pp; ++r)
+    for (int k = 0; k < pipeline.vpp; ++k) {
+      const layout::Chunk& chunk = pipeline.at(r, k);
+      StageContent content;
+      content.add(job, chunk);
+      double forward = 0, backward = 0, pair = 0;
+      for_each_block(content, [&](layer::BlockRole role, model::LayerKind kind, double times) {
+        const BlockTimes::Entry& block = blocks_.get(role, kind);
+        forward += times * block.forward_s, backward += times * block.backward_s;
+        pair += times * block.pair_s;
+      });
+      const auto i = static_cast<std::size_t>(r * pipeline.vpp + k);
+      chunks_.forward[i] = forward, chunks_.backward[i] = backward;
+      chunks_.merging[i] = (forward + backward - pair) / std::max(1, chunk.all_layers());
     }
 }
 

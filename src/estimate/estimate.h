@@ -76,6 +76,7 @@ class Estimator {
 
  private:
   void set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline);
+  void set_hops(const job::Job& job);
 
   cost::Pricer pricer_;
   std::vector<StageTime> stages_;

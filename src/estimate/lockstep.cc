@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // In the steady state a stage runs one forward and one backward unit a tick. Stage r is at its tick
-// k when stage 0 is at k - r: then a unit that leaves a stage in one tick is needed by its
-// neighbour, on the ring of stages that chunks make, in the next. Unmerged, forwards go first: a
-// forward has the backward of its tick as slack, a backward the forward of the next. Merged, a unit
-// is there about when the tick ends (a forward's send runs beside the last layer's A.bwd, a
+// k when the last, p-1, is at k + p-1-r: then a unit that leaves a stage in one tick is needed by
+// its neighbour, on the ring of stages that chunks make, in the next. Unmerged, forwards go first:
+// a forward has the backward of its tick as slack, a backward the forward of the next. Merged, a
+// unit is there about when the tick ends (a forward's send runs beside the last layer's A.bwd, a
 // backward's beside its delayed A.wgrad), and there is little. A group of N micro-batches keeps a
 // chunk for N ticks, so a stage whose chunk is long holds up the others then, who cannot make use
 // of it when theirs is long. The recurrence of ends is run for two periods of N vpp ticks; the
@@ -13,6 +13,7 @@
 #include "estimate/lockstep.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "layout/ticks.h"
 
@@ -30,12 +31,14 @@ class Ring {
         times_(times),
         stages_(stages),
         merged_(shape.ep_overlap),
-        group_(shape.group_size > 0 ? shape.group_size : shape.pp) {
+        group_(shape.group()) {
+    layout::ScheduleShape endless = shape;
+    endless.microbatches = std::numeric_limits<int>::max();  // no warm-up is cut short
     stages_.resize(at(pipeline.pp));
     for (int r = 0; r < pipeline.pp; ++r) {
-      // Tick 0 of the first stage: forward unit `behind` + warm-up, backward unit -`behind`.
+      // When the last stage is at its tick 0 this one is at -`behind`.
       const int behind = pipeline.pp - 1 - r;
-      const int forward = (behind + (merged_ ? 1 : 0)) + (pipeline.vpp - 1) * group_;
+      const int forward = layout::warmup_units(endless, r) - behind;
       const int backward = period() - behind % period();
       Lockstep::Stage& stage = stages_[at(r)];
       stage = {};

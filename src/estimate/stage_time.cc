@@ -267,21 +267,24 @@ const BlockTimes::Entry& BlockTimes::get(layer::BlockRole role, model::LayerKind
   if (entry.cost == nullptr) {
     entry.cost = &pricer_->block(*job_, key_, role, kind);
     entry.time = layer_time(*job_, *entry.cost, pricer_->constants(), sm_share_);
+    entry.forward_s = entry.time.forward.sum(), entry.backward_s = entry.time.backward.sum();
+    entry.pair_s = entry.time.pair.sum();
   }
   return entry;
 }
 
+void StageContent::add(const job::Job& job, const layout::Chunk& chunk) {
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i] += chunk.of_kind[i];
+  layers[static_cast<std::size_t>(job.model.mtp_kind().index())] += chunk.mtp;
+  decoder_layers += chunk.layers;
+  embeddings += chunk.embedding;
+  mtp += chunk.mtp;
+  if (chunk.loss) heads += 1 + static_cast<int>(job.model.mtp_layers);
+}
+
 StageContent content_of(const job::Job& job, const layout::Pipeline& pipeline, int stage) {
   StageContent c;
-  for (int k = 0; k < pipeline.vpp; ++k) {
-    const layout::Chunk& chunk = pipeline.at(stage, k);
-    for (std::size_t i = 0; i < c.layers.size(); ++i) c.layers[i] += chunk.of_kind[i];
-    c.decoder_layers += chunk.layers;
-    c.embeddings += chunk.embedding;
-    c.mtp += chunk.mtp;
-    if (chunk.loss) c.heads += 1 + static_cast<int>(job.model.mtp_layers);
-  }
-  c.layers[static_cast<std::size_t>(job.model.mtp_kind().index())] += c.mtp;
+  for (int k = 0; k < pipeline.vpp; ++k) c.add(job, pipeline.at(stage, k));
   return c;
 }
 

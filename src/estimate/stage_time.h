@@ -56,6 +56,7 @@ class BlockTimes {
   void reset(const job::Job& job, cost::Pricer& pricer);
   struct Entry {
     LayerTime time;
+    double forward_s = 0, backward_s = 0, pair_s = 0;  // sums of `time`
     const cost::BlockCost* cost = nullptr;
   };
   const Entry& get(layer::BlockRole role, model::LayerKind kind);
@@ -68,10 +69,11 @@ class BlockTimes {
   std::array<Entry, model::kLayerKinds + 3> entries_;
 };
 
-// What the chunks of a stage hold together; stages with equal contents take equal times.
+// What some chunks hold together, a stage's or one; stages with equal contents take equal times.
 struct StageContent {
   std::array<int, model::kLayerKinds> layers{};  // MTP depths' layers included
   int decoder_layers = 0, embeddings = 0, mtp = 0, heads = 0;
+  void add(const job::Job& job, const layout::Chunk& chunk);
   bool operator==(const StageContent&) const = default;
 };
 // visit(role, kind, count) for every kind of block that the content has.

@@ -30,8 +30,6 @@ namespace trifold::layout {
 
 namespace {
 
-int group_of(const ScheduleShape& s) { return s.group_size > 0 ? s.group_size : s.pp; }
-
 std::int64_t uncapped_warmup(const ScheduleShape& s, int stage) {
   const std::int64_t p = s.pp, below = s.pp - stage - 1;
   const std::int64_t merged = s.ep_overlap ? 1 : 0;
@@ -39,7 +37,7 @@ std::int64_t uncapped_warmup(const ScheduleShape& s, int stage) {
     case ScheduleKind::one_f_one_b:
       return below + merged;
     case ScheduleKind::interleaved:
-      return 2 * below + std::int64_t{s.vpp - 1} * group_of(s) + merged;
+      return 2 * below + std::int64_t{s.vpp - 1} * s.group() + merged;
     case ScheduleKind::zb_h1:
       return below;
     case ScheduleKind::zb_h2:
@@ -56,7 +54,7 @@ std::int64_t uncapped_warmup(const ScheduleShape& s, int stage) {
 
 // Units of `chunk` among the first `count` forward units.
 int of_chunk(const ScheduleShape& s, std::int64_t count, int chunk) {
-  const std::int64_t group = group_of(s), span = group * s.vpp;
+  const std::int64_t group = s.group(), span = group * s.vpp;
   const std::int64_t whole = std::min(count / span, std::int64_t{s.microbatches} / group);
   const std::int64_t rest = count - whole * span;
   const std::int64_t size = std::min(group, s.microbatches - whole * group);
@@ -104,7 +102,7 @@ void in_flight_units(const ScheduleShape& shape, int stage, int* out) {
 
 Unit forward_unit(const ScheduleShape& shape, int i) {
   if (shape.vpp == 1) return Unit{0, i};
-  const int group = group_of(shape), span = group * shape.vpp;
+  const int group = shape.group(), span = group * shape.vpp;
   const int start = i / span * group;
   const int size = std::min(group, shape.microbatches - start);
   const int rest = i % span;

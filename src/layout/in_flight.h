@@ -32,6 +32,7 @@ struct ScheduleShape {
   int microbatches = 1;
   int group_size = 0;       // interleaved: micro-batches a group; 0: pp
   bool ep_overlap = false;  // merged forward-backward keeps one unit more
+  int group() const { return group_size > 0 ? group_size : pp; }
 };
 
 // Copies of a stage's parameters on one rank: DualPipe keeps stages r and pp-1-r on rank r.

@@ -13,7 +13,7 @@ namespace trifold::layout {
 // begin, end) for ticks [begin, end) of the period of N vpp ticks.
 template <class F>
 void for_each_tick_run(const ScheduleShape& shape, int stage, F f) {
-  const int v = shape.vpp, group = shape.group_size > 0 ? shape.group_size : shape.pp;
+  const int v = shape.vpp, group = shape.group();
   const int warmup = warmup_units(shape, stage), ahead = warmup / group, rest = warmup % group;
   for (int k = 0; k < v; ++k) {
     const int change = (k + 1) * group - rest;

@@ -80,7 +80,7 @@ std::int64_t chunk_weight(const Tables& t, const ChunkLayers& c, int mtp_kind) {
 // Moves `units` from the first peak to the heaviest mix of the steady state; false: it is the
 // first.
 bool heaviest_mix(const layout::ScheduleShape& shape, const std::int64_t* weight, int* units) {
-  const int v = shape.vpp, group = shape.group_size > 0 ? shape.group_size : shape.pp;
+  const int v = shape.vpp, group = shape.group();
   if (shape.kind != layout::ScheduleKind::interleaved) return false;
   if (std::all_of(weight, weight + v, [&](std::int64_t w) { return w == weight[0]; })) return false;
   if (shape.microbatches % group != 0) return false;

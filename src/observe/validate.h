@@ -4,7 +4,6 @@
 // Predictions beside published measurements: one row a record, then the error by whatever divides
 // them.
 
-#include <map>
 #include <string>
 #include <vector>
 

@@ -7,8 +7,9 @@
 //            take: m x (sum of all blocks)/pp + the others' chunks + sends + the fixed part of the
 //            optimizer; with FSDP its traffic too (convex in seconds moved and covered; 0.8 of the
 //            mean stage's, because curves of measured collectives bend). Needs no cut.
-//   staged   the estimate itself, as a maximum over the stages of the cut, but for what other
-//            stages' offload makes this one wait for, from sums that thousands of layouts share.
+//   staged   the estimate itself, as a maximum over the stages of the cut, from sums that thousands
+//            of layouts share; without what other stages' offload makes this one wait for, what
+//            sends add to ticks, and NICs that expert transfers keep from data parallelism.
 // All grow with recompute: it adds kernels to a stage's backward, which adds at least as much to
 // each stage's end (m >= 1 micro-batches) as it can hide of data-parallel traffic.
 
@@ -217,7 +218,7 @@ double Bounds::slowest_group(const CutEntry& cut, const std::vector<GroupTails>&
   return most;
 }
 
-// Into lockstep_, as the estimate does.
+// Into lockstep_, as the estimate does, but with sends that take no time.
 void Bounds::unequal_chunks(const CutEntry& cut, const Depth& depth, const Burden& burden,
                             const BlockTable& table) {
   const layout::Pipeline& pipeline = cut.pipeline;
