@@ -185,7 +185,8 @@ bool memory_rules(Checker& c) {
          c.stop_if(parked > 0 && (j.layout.pp > 1 || !t.recompute.empty() || partial_graph ||
                                   parked >= j.model.num_layers()),
                    R::off_07, parked, j.model.num_layers()) ||
-         c.stop_if(!off.empty() && t.has(GraphScope::moe), R::off_09);
+         c.stop_if(!off.empty() && t.has(GraphScope::moe), R::off_09) ||
+         c.stop_if(!off.empty() && parked > 0, R::tri_offload);
 }
 
 bool graph_rules(Checker& c) {

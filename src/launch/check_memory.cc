@@ -76,6 +76,7 @@ void check_offload(const Question& q, Findings& out) {
   if (offloaded > 0 && (s.pp > 1 || s.selective || s.full_recompute || offloaded >= s.layers ||
                         (s.graph_impl != "none" && s.graph_impl != "full_iteration")))
     out.reject("OFF-07");
+  if (offloaded > 0 && s.has("--fine-grained-activation-offloading")) out.reject("TRI-OFFLOAD");
   if (s.has("--optimizer-cpu-offload") &&
       (!s.has("--use-precision-aware-optimizer") ||
        (s.has("--fp8-param-gather") && s.text("--fp8-recipe") != "delayed")))

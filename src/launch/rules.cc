@@ -277,6 +277,7 @@ constexpr FlagFix kFlagFixes[] = {
     {"OFF-07", "use --fine-grained-activation-offloading"},
     {"OFF-08", "add --use-precision-aware-optimizer"},
     {"OFF-09", "use transformer_engine graphs without the moe scope"},
+    {"TRI-OFFLOAD", "drop --cpu-offloading-num-layers"},
     {"CG-02", "add --no-check-for-nan-in-loss-and-grad"},
     {"CG-03", "graph moe_router too"},
     {"CG-04", "graph moe_router and moe_preprocess instead"},

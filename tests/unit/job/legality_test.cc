@@ -167,6 +167,13 @@ const Case kCases[] = {
        j.techniques.cuda_graph = {GraphScope::moe};
        j.techniques.offload.activation_modules = {OffloadModule::core_attn};
      }},
+    {"TRI-OFFLOAD", Base::dense,
+     [](J j) {
+       j.layout.pp = j.layout.vpp = 1;
+       j.schedule.kind = layout::ScheduleKind::one_f_one_b;
+       j.techniques.offload.activation_layers = 1;
+       j.techniques.offload.activation_modules = {OffloadModule::core_attn};
+     }},
     {"CG-05", Base::moe, [](J j) { j.techniques.cuda_graph = {GraphScope::mlp}; }},
     {"CG-03", Base::moe, [](J j) { j.techniques.cuda_graph = {GraphScope::moe_preprocess}; }},
     {"CG-04", Base::moe, [](J j) { j.techniques.cuda_graph = {GraphScope::moe}; }},
