@@ -173,8 +173,11 @@ Result<report::PlanAnswers> answer(const Context& context, const Options& option
         planner::rerank_by_simulation(result.plans, profile, options.simulate, query.threads);
   if (options.pareto) answers.pareto = planner::pareto_front(query, profile);
   if (options.half && query.gpus % 2 == 0) {
-    const planner::Query smaller = planner::best_only(query, query.gpus / 2);
+    planner::Query smaller = query;
+    smaller.gpus /= 2;
     TRIFOLD_ASSIGN(half, planner::plan(smaller, profile));
+    if (options.simulate > 0)  // as the plan beside it
+      planner::rerank_by_simulation(half.plans, profile, options.simulate, query.threads);
     answers.half = report::PlanAnswers::Half{smaller.gpus, {}};
     if (!half.plans.empty()) answers.half->best = std::move(half.plans.front());
   }
