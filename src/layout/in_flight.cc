@@ -5,7 +5,11 @@
 // micro-batches a group, stage r.
 //
 //   1F1B         warm-up p-r-1                           Megatron schedules.py (megatron.md 4.2)
-//   interleaved  warm-up 2(p-r-1) + (v-1)N               same; +1 with EP overlap (merged F-B)
+//   interleaved  warm-up 2(p-r-1) + (v-1)N               same
+//   merged       warm-up one more, and as much alive: a layer of the backward goes for each layer
+//                of the forward that comes. Megatron's peak of 16 layers at p = 1 grew from 16,228
+//                to 16,564 MiB, of which a second micro-batch would be 4,000
+//                (tests/observations/megatron_runs)
 //   ZB-H1        2401.10241: peak (p-i+1) M_B + (i-1) M_W on stage i = r+1
 //   ZB-H2        2401.10241: peak (2p-2i+1) M_B + (2i-2) M_W
 //   ZB-V         the same paper's V schedule: p full stages everywhere, as 1F1B's worst stage
@@ -30,14 +34,14 @@ namespace trifold::layout {
 
 namespace {
 
-std::int64_t uncapped_warmup(const ScheduleShape& s, int stage) {
+// Before merging, and before there are too few micro-batches.
+std::int64_t plain_warmup(const ScheduleShape& s, int stage) {
   const std::int64_t p = s.pp, below = s.pp - stage - 1;
-  const std::int64_t merged = s.ep_overlap ? 1 : 0;
   switch (s.kind) {
     case ScheduleKind::one_f_one_b:
-      return below + merged;
+      return below;
     case ScheduleKind::interleaved:
-      return 2 * below + std::int64_t{s.vpp - 1} * s.group() + merged;
+      return 2 * below + std::int64_t{s.vpp - 1} * s.group();
     case ScheduleKind::zb_h1:
       return below;
     case ScheduleKind::zb_h2:
@@ -66,7 +70,9 @@ int of_chunk(const ScheduleShape& s, std::int64_t count, int chunk) {
 int warmup_units(const ScheduleShape& shape, int stage) {
   TRIFOLD_CHECK(stage >= 0 && stage < shape.pp);
   const std::int64_t all = std::int64_t{shape.microbatches} * shape.vpp;
-  return static_cast<int>(std::min(uncapped_warmup(shape, stage), all));
+  const bool merges = shape.ep_overlap && (shape.kind == ScheduleKind::one_f_one_b ||
+                                           shape.kind == ScheduleKind::interleaved);
+  return static_cast<int>(std::min(plain_warmup(shape, stage) + (merges ? 1 : 0), all));
 }
 
 void in_flight_units(const ScheduleShape& shape, int stage, int* out) {
@@ -76,7 +82,7 @@ void in_flight_units(const ScheduleShape& shape, int stage, int* out) {
     case ScheduleKind::one_f_one_b:
     case ScheduleKind::interleaved: {
       const std::int64_t peak =
-          std::min<std::int64_t>(uncapped_warmup(shape, stage) + 1, std::int64_t{m} * shape.vpp);
+          std::min<std::int64_t>(plain_warmup(shape, stage) + 1, std::int64_t{m} * shape.vpp);
       for (int k = 0; k < shape.vpp; ++k) out[k] = of_chunk(shape, peak, k);
       return;
     }

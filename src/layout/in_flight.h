@@ -31,7 +31,7 @@ struct ScheduleShape {
   int vpp = 1;
   int microbatches = 1;
   int group_size = 0;       // interleaved: micro-batches a group; 0: pp
-  bool ep_overlap = false;  // merged forward-backward keeps one unit more
+  bool ep_overlap = false;  // merged forward-backward: one unit of warm-up more
   int group() const { return group_size > 0 ? group_size : pp; }
 };
 
@@ -49,8 +49,8 @@ constexpr bool is_vee(ScheduleKind kind) {
 int warmup_units(const ScheduleShape& shape, int stage);
 
 // Units of each chunk alive at the peak on `stage`, in units of micro-batches: out[chunk] (vpp
-// entries). Their sum is min(warm-up + 1, microbatches * vpp) for 1F1B and interleaving.
-// Zero-bubble and DualPipe kinds by their papers.
+// entries). Their sum is min(warm-up + 1, microbatches * vpp) for 1F1B and interleaving, the
+// warm-up alone when merged. Zero-bubble and DualPipe kinds by their papers.
 void in_flight_units(const ScheduleShape& shape, int stage, int* out);
 
 // The order in which interleaving visits (chunk, micro-batch): unit i of the forward order.

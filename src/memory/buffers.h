@@ -240,6 +240,17 @@ void add_graph_buffers(const job::Job& job, const Sizes& s, std::int64_t layer_u
            Factor{s.h, "hidden"});
 }
 
+// Each layer's schedule nodes keep the hidden states that they detached, before and after its
+// attention, until the next micro-batch's plan replaces them (256 MiB of 16 layers x 2048 x 2048
+// between steps: tests/observations/megatron_runs/moe_ep2_merged.log).
+template <class Sink>
+void add_merged_buffers(const job::Job& job, const Sizes& s, std::int64_t layers, Sink& sink) {
+  if (!job.techniques.has(job::Overlap::ep_a2a)) return;
+  sink.add(Keep::kept, "merged units: detached hidden states", s.by_tp_sequence, kBf16,
+           Factor{layers, "layers"}, Factor{2, "tensors"}, Factor{s.local, "local tokens"},
+           Factor{s.h, "hidden"});
+}
+
 // Gathered parameters of two FSDP units (a layer each) and their gradients before they are reduced;
 // twice where communication overlaps compute (double buffers).
 template <class Sink>

@@ -182,6 +182,7 @@ void explain_moment(const job::Job& job, const Tables& t, const StagePlan& p, Te
   add_layer_backward(job, t.s, p.moe_backward, b.moment, sink);
   sink.push("tensors rebuilt by recompute", "one layer", "one layer at a time", b.rebuilt);
   sink.push("feed-forward half of the layer, freed", "one layer", "one layer at a time", b.freed);
+  sink.push("layer that the forward beside it fills", "one layer", "merged units", p.beside);
   sink.push("attention, released before the forward beside it", "one layer", "merged units",
             b.released);
 }

@@ -259,7 +259,12 @@ StagePlan plan_stage(const job::Job& job, const layout::Pipeline& pipeline, cons
   const std::int64_t moe = p.layers[1] > 0 ? t.layer[1].backward : 0;
   p.moe_backward = moe > dense;
   p.moment = StageMoment::layer;
-  std::int64_t transient = std::max(dense, moe);
+  if (shape.ep_overlap) {
+    for (int kind = 0; kind < 2; ++kind)
+      if (p.layers[kind] > 0)
+        p.beside = std::max(p.beside, t.layer[kind].kept + t.layer[kind].offloaded);
+  }
+  std::int64_t transient = std::max(dense, moe) + p.beside;
   if (p.head && first.bytes + t.loss > worst.bytes + transient) {
     p.moment = StageMoment::loss;
     transient = t.loss;

@@ -45,6 +45,7 @@ struct StagePlan {
   bool moe_backward = false;
   std::int64_t count[kClasses] = {};
   StateBytes states;
+  std::int64_t beside = 0;  // merged units: the layer that the forward fills beside the backward
   std::int64_t activations = 0, buffers = 0;
   std::int64_t peak() const {
     return states.weights + states.gradients + states.optimizer + activations + buffers;
@@ -67,6 +68,7 @@ void add_persistent_buffers(const job::Job& job, const Tables& t, const StagePla
   add_pipeline_buffers(job, t.s, p.stage, sink);
   if (moe) add_dispatcher_buffers(job, t.s, sink);
   add_graph_buffers(job, t.s, p.units[0] + p.units[1], sink);
+  add_merged_buffers(job, t.s, p.layers[0] + p.layers[1], sink);
   add_fsdp_units(job, t.s, std::max(dense ? t.largest_unit[0] : 0, moe ? t.largest_unit[1] : 0),
                  sink);
 }

@@ -144,8 +144,6 @@ sim::Index Lowering::begin_unit(const Unit& u, bool forward) {
   const std::size_t chunk = at(u.stage * out_.program.chunks + u.chunk);
   if (forward) {
     if (first_forward_[chunk] < 0) first_forward_[chunk] = task, depend(gathers_[chunk], task);
-    step_.memory.push_back(
-        {task, static_cast<std::int16_t>(u.stage), static_cast<std::int16_t>(u.chunk), 1});
   }
   return task;
 }
@@ -197,6 +195,8 @@ sim::Index Lowering::backward_layer(const Unit& u, int layer, bool split, sim::I
 void Lowering::forward_unit(const Unit& u) {
   const layout::Chunk& c = chunk_of(u);
   sim::Index last = begin_unit(u, true);
+  step_.memory.push_back(
+      {last, static_cast<std::int16_t>(u.stage), static_cast<std::int16_t>(u.chunk), 1, true});
   if (c.embedding)
     last =
         chain(u, out_.programs.embedding, out_.programs.embedding.forward, -1, Work::forward, last);

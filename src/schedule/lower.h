@@ -27,6 +27,7 @@ struct MemoryEvent {
   std::int16_t stage = 0;
   std::int16_t chunk = 0;
   std::int8_t change = 0;
+  bool at_start = false;  // of the task, or at its end
 };
 
 struct StepGraph {

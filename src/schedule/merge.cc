@@ -136,8 +136,10 @@ void Lowering::merged_unit(const Unit& f, const Unit& b) {
   end_unit(f, true, now.forward);
   end_unit(b, false, now.backward);
   wgrad_end_[unit_index(b)] = now.backward;
-  step_.memory.push_back(
-      {now.backward, static_cast<std::int16_t>(b.stage), static_cast<std::int16_t>(b.chunk), -1});
+  // One frees the layers that the other fills: as many are alive at the end as at the start.
+  for (const auto& [u, change] : {std::pair{b, -1}, std::pair{f, 1}})
+    step_.memory.push_back({now.backward, static_cast<std::int16_t>(u.stage),
+                            static_cast<std::int16_t>(u.chunk), static_cast<std::int8_t>(change)});
 }
 
 }  // namespace trifold::schedule

@@ -83,8 +83,9 @@ Program build_program(const layout::ScheduleShape& shape, const UnitTimes& times
 double peak_units(const Program& program, int stage, double wgrad_memory) {
   double alive = 0, peak = 0;
   for (const Slot& s : program.stages[static_cast<std::size_t>(stage)]) {
-    if (s.work == Work::forward || s.work == Work::merged) peak = std::max(peak, ++alive);
-    if (s.work == Work::backward || s.work == Work::merged) alive -= s.split ? 1 - wgrad_memory : 1;
+    // A merged unit frees a layer for every layer that it fills.
+    if (s.work == Work::forward) peak = std::max(peak, ++alive);
+    if (s.work == Work::backward) alive -= s.split ? 1 - wgrad_memory : 1;
     if (s.work == Work::wgrad) alive -= wgrad_memory;
   }
   return peak;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory over time: a unit's saved activations appear when its forward starts and go when its
-// backward (weight gradient, where split) ends. Bytes of a layer and everything that does not come
-// and go with units (states, buffers, the transients of the worst backward) are memory/'s, so that
-// the peak differs from memory's only where the events keep another number of units alive than
-// layout/in_flight.h says.
+// backward (weight gradient, where split) ends; a merged unit swaps the two at its end. Bytes of a
+// layer and everything that does not come and go with units (states, buffers, the transients of the
+// worst backward) are memory/'s, so that the peak differs from memory's only where the events keep
+// another number of units alive than layout/in_flight.h says.
 #include <algorithm>
 
 #include "memory/stage.h"
@@ -66,7 +66,7 @@ void read_memory(const job::Job& job, const layout::Pipeline& pipeline,
   std::vector<std::vector<Change>> changes(at(step.stages));
   for (const schedule::MemoryEvent& e : step.memory)
     changes[at(e.stage)].push_back(
-        {e.change > 0 ? outcome.start[at(e.task)] : outcome.end[at(e.task)], e.chunk, e.change});
+        {(e.at_start ? outcome.start : outcome.end)[at(e.task)], e.chunk, e.change});
   curves.resize(at(step.stages));
   for (int r = 0; r < step.stages; ++r) {
     std::stable_sort(changes[at(r)].begin(), changes[at(r)].end(),

@@ -27,7 +27,7 @@ TEST_P(MegatronRun, PeakMemoryIsPredicted) {
   ASSERT_TRUE(text) << text.error().to_string();
   const auto log = launch::read_training_log(*text, GetParam());
   ASSERT_TRUE(log) << log.error().to_string();
-  EXPECT_EQ(log->iterations.size(), 12u);
+  EXPECT_GE(log->iterations.size(), 4u);
   double measured = 0;  // rank 0: the first stage
   for (const launch::LogMemory& m : log->memory)
     if (m.rank == 0) measured = std::max(measured, m.peak_bytes);
@@ -37,7 +37,9 @@ TEST_P(MegatronRun, PeakMemoryIsPredicted) {
   EXPECT_NEAR(predicted / measured, 1.0, 0.05);
 }
 
-INSTANTIATE_TEST_SUITE_P(TwoH200, MegatronRun, testing::Values("dense_pp2", "moe_ep2", "moe_pp2"));
+INSTANTIATE_TEST_SUITE_P(TwoH200, MegatronRun,
+                         testing::Values("dense_pp2", "moe_ep2", "moe_pp2", "moe_ep2_deep",
+                                         "moe_ep2_merged"));
 
 }  // namespace
 }  // namespace trifold
