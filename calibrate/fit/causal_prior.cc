@@ -13,8 +13,7 @@ namespace {
 constexpr double kTileRows = 128;
 
 double shape_of(double s_half, double c_half, double sequence, double heads_batch) {
-  const double tiles = heads_batch * sequence / kTileRows;
-  return sequence / (sequence + s_half) * tiles / (tiles + c_half);
+  return sequence / (sequence + s_half) * busy_share(sequence, heads_batch, c_half);
 }
 
 std::map<double, double> levels(const std::vector<Sample>& samples, double s_half, double c_half) {
@@ -36,12 +35,17 @@ double CausalPrior::operator()(double sequence, double head_dim, double heads_ba
   return at->second * shape_of(s_half, c_half, sequence, heads_batch);
 }
 
-CausalPrior fit_causal_prior(const std::vector<Sample>& samples) {
+double busy_share(double sequence, double heads_batch, double c_half) {
+  const double tiles = heads_batch * sequence / kTileRows;
+  return tiles / (tiles + c_half);
+}
+
+CausalPrior fit_causal_prior(const std::vector<Sample>& samples, double c_half) {
   TRIFOLD_CHECK(!samples.empty());
   const auto unpack = [&](const std::vector<double>& p) {
     CausalPrior prior;
     prior.s_half = std::exp(p[0]);
-    prior.c_half = std::exp(p[1]);
+    prior.c_half = c_half > 0 ? c_half : std::exp(p[1]);
     prior.level = levels(samples, prior.s_half, prior.c_half);
     return prior;
   };

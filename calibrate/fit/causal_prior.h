@@ -18,7 +18,10 @@ struct CausalPrior {
   std::map<double, double> level;  // by head dim; between and beyond: the nearest
   double operator()(double sequence, double head_dim, double heads_batch) const;
 };
-// Two halves by search, levels by median. At least one sample.
-CausalPrior fit_causal_prior(const std::vector<Sample>& samples);
+// Two halves by search (c_half only where it is not given), levels by median. At least one sample.
+CausalPrior fit_causal_prior(const std::vector<Sample>& samples, double c_half = 0);
+
+// c / (c + c_half): the share of a kernel's time in which the multiprocessors have tiles.
+double busy_share(double sequence, double heads_batch, double c_half);
 
 }  // namespace trifold::fit

@@ -121,7 +121,7 @@ std::string ranking_text(const std::vector<observe::Observation>& observations,
         fit::left_out_rows(observations, unseen ? folds : none, fitted, group));
     const observe::Ranking r = observe::rank(groups);
     table.add({unseen ? "leave one model out" : "fitted", fmt::format("{}", r.groups),
-               fmt::format("{}", r.best_found), fmt::format("{}", r.best_within_3_percent),
+               fmt::format("{}", r.best_found), fmt::format("{}", r.chosen_within_3_percent),
                fmt::format("{:.1f} %", 100 * r.worst_regret), fmt::format("{}", r.clear_pairs),
                fmt::format("{}", r.clear_ordered),
                fmt::format("{:.1f} %", 100.0 * r.clear_ordered / std::max(1, r.clear_pairs))});

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "cost/price.h"
+#include "layer/counts.h"
 
 namespace trifold::cost {
 
@@ -80,7 +81,19 @@ int Pricer::dispatcher_sms(const job::Techniques& techniques) const {
              : dispatchers_[static_cast<std::size_t>(techniques.dispatcher)].default_sms;
 }
 
+// A training step tells where rows will go and waits for it, which a benchmark repeating one
+// transfer does not.
+Price Pricer::routing_exchange(const layer::Operator& op, job::Dispatcher dispatcher) const {
+  const bool metadata = dispatcher == job::Dispatcher::hybridep && op.group_domains > 1;
+  const int waits = dispatcher == job::Dispatcher::alltoall ? layer::counts::kAllToAllCountWaits
+                                                            : layer::counts::kCountWaits;
+  return {(metadata ? constants_.ep_metadata_s : 0) +
+              (op.blocks ? waits * constants_.ep_sync_latency_s : 0),
+          Basis::scaled, 0.3};
+}
+
 Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniques) const {
+  if (op.routes) return routing_exchange(op, techniques.dispatcher);
   const hardware::DispatcherRate& rate =
       dispatchers_[static_cast<std::size_t>(techniques.dispatcher)];
   const int sms = dispatcher_sms(techniques);
@@ -91,14 +104,10 @@ Price Pricer::dispatch(const layer::Operator& op, const job::Techniques& techniq
     seconds = std::max(
         seconds,
         (op.scaleup_bytes / rate.bytes_per_s_per_sm + op.scaleup_rows * rate.sm_s_per_row) / sms);
-  // A training step waits for metadata that a benchmark repeating one transfer does not: the
-  // factor.
   if (op.group_domains > 1)
     seconds = std::max(seconds, op.scaleout_bytes / out) +
               rate.latency_scaleout_s * constants_.ep_scaleout_latency_factor;
   seconds += rate.latency_s;
-  if (!is_flex(techniques.dispatcher) && !techniques.routing.padded())
-    seconds += constants_.ep_sync_latency_s;
   return {seconds, rate.basis, rate.error};
 }
 

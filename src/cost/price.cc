@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost/price.h"
 
+#include <cmath>
+
 #include "base/check.h"
 #include "layer/counts.h"
 
@@ -54,6 +56,7 @@ Constants::Constants(const hardware::Profile& p)
       scaleout_efficiency(p.constant("scaleout_efficiency")),
       scaleout_latency_s(p.constant("scaleout_latency_s")),
       ep_sync_latency_s(p.constant("ep_sync_latency_s")),
+      ep_metadata_s(p.constant("ep_metadata_s")),
       ep_scaleout_latency_factor(p.constant("ep_scaleout_latency_factor")),
       overlap_leak(p.constant("overlap_leak")),
       overlap_leak_graph(p.constant("overlap_leak_graph")),
@@ -65,6 +68,15 @@ Constants::Constants(const hardware::Profile& p)
       step_sync_s(p.constant("step_sync_s")),
       host_link_efficiency(p.constant("host_link_efficiency")),
       step_sigma(p.constant("step_sigma")) {}
+
+double host_wait_s(double device_s, double host_s) {
+  if (host_s < 0.3 * device_s) {  // the series, within 1e-7 of the device time
+    const double r = host_s / device_s, r2 = r * r;
+    return device_s * r2 * r2 * r2 / 6;
+  }
+  const double d3 = device_s * device_s * device_s, h3 = host_s * host_s * host_s;
+  return std::cbrt(std::sqrt(d3 * d3 + h3 * h3)) - device_s;
+}
 
 double BlockCost::family(Pass pass, Family family) const {
   double sum = 0;

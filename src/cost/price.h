@@ -26,9 +26,9 @@ struct Constants {
   double kernel_gap_s, kernel_gap_graph_s, host_op_s, host_op_unbound_factor, host_overlap_factor,
       hbm_efficiency, quantize_efficiency, gemm_sustained_factor, attention_sustained_factor,
       fp8_attention_factor, low_precision_factor, scaleout_efficiency, scaleout_latency_s,
-      ep_sync_latency_s, ep_scaleout_latency_factor, overlap_leak, overlap_leak_graph,
-      tp_overlap_exposed, cp_overlap_exposed, dp_overlap_exposed, p2p_exposed, optimizer_fixed_s,
-      step_sync_s, host_link_efficiency, step_sigma;
+      ep_sync_latency_s, ep_metadata_s, ep_scaleout_latency_factor, overlap_leak,
+      overlap_leak_graph, tp_overlap_exposed, cp_overlap_exposed, dp_overlap_exposed, p2p_exposed,
+      optimizer_fixed_s, step_sync_s, host_link_efficiency, step_sigma;
   explicit Constants(const hardware::Profile& profile);
 };
 
@@ -53,6 +53,10 @@ struct BlockCost {
   double family(layer::Pass pass, layer::Family family) const;  // over segments
   double compute_of(layer::Pass pass) const;
 };
+
+// What a pass of device time G waits for its host, which needs H: (G^6 + H^6)^(1/6) - G, the longer
+// of the two with a soft corner. Exponents from 4 to 12 fit the published runs alike.
+double host_wait_s(double device_s, double host_s);
 
 class Pricer {
  public:
@@ -87,6 +91,7 @@ class Pricer {
   Price streaming(const layer::Operator& op) const;
   Price collective(const layer::Operator& op) const;
   Price dispatch(const layer::Operator& op, const job::Techniques& techniques) const;
+  Price routing_exchange(const layer::Operator& op, job::Dispatcher dispatcher) const;
 
   const hardware::Cluster* cluster_;
   const hardware::Profile* profile_;

@@ -2,11 +2,9 @@
 
 // A layer's forward and backward, un-overlapped and merged.
 //
-// Un-overlapped: compute + exposed communication, then the host: a pass takes (G^4 + H^4)^(1/4) of
-// the device time G and the host time H (the one that is longer, with a soft corner; the exponent
-// does not matter: modelling.md 3). TP collectives under `tp_comm`, and the CP ring under
-// attention, show a fraction; the rest hides. A shared expert on its own stream (`shared_expert`)
-// hides dispatch and combine behind its compute.
+// Un-overlapped: compute + exposed communication, then what the host adds (cost::host_wait_s). TP
+// collectives under `tp_comm`, and the CP ring under attention, show a fraction; the rest hides. A
+// shared expert on its own stream (`shared_expert`) hides dispatch and combine behind its compute.
 //
 // Merged forward-backward (`ep_a2a`, megatron.md 4.4): C.bwd | A.fwd, D.fwd | X.bwd, D.bwd | (W) +
 // X.fwd, C.fwd | A.bwd. A pair of compute g and communication c takes g + min(g, c) x (SMs lent /
@@ -57,16 +55,7 @@ constexpr auto index(Family f) { return static_cast<std::size_t>(f); }
 // Share of a fused tile pipeline that stays exposed (prologue and epilogue tiles).
 constexpr double kTileTail = 0.1;
 
-double soft_max(double device, double host) {
-  if (host <= 0) return device;
-  const double d2 = device * device, h2 = host * host;
-  return std::sqrt(std::sqrt(d2 * d2 + h2 * h2));
-}
-
-void wait_for_host(Duration& d, double host) {
-  const double device = d.sum();
-  d.host += soft_max(device, host) - device;
-}
+void wait_for_host(Duration& d, double host) { d.host += cost::host_wait_s(d.sum(), host); }
 
 struct Context {
   const job::Techniques& techniques;
@@ -100,18 +89,19 @@ double exposed_cp(const Context& c, const job::Job& job, Pass pass) {
 }
 
 double exposed_ep(const Context& c, Pass pass) {
-  const double total = c.comm(pass, Family::ep_comm);
+  const double wait = c.family(Segment::attention, pass, Family::ep_comm);
+  const double total = c.comm(pass, Family::ep_comm) - wait;
   if (c.has(Overlap::intra_op)) {
     const double experts = c.compute(Segment::experts, pass);
-    return std::max(0.0, total - experts) + kTileTail * std::min(total, experts);
+    return wait + std::max(0.0, total - experts) + kTileTail * std::min(total, experts);
   }
   const bool beside = c.has(Overlap::shared_expert) || c.has(Overlap::inter_op);
   const double cover = beside ? c.compute(Segment::shared, pass) : 0;
-  if (pass != Pass::dgrad || !c.has(Overlap::inter_op)) return std::max(0.0, total - cover);
+  if (pass != Pass::dgrad || !c.has(Overlap::inter_op)) return wait + std::max(0.0, total - cover);
   const double out = c.family(Segment::dispatch, pass, Family::ep_comm);
   const double wgrad =
       c.compute(Segment::experts, Pass::wgrad) + c.compute(Segment::shared, Pass::wgrad);
-  return std::max(0.0, total - out - cover) + std::max(0.0, out - wgrad);
+  return wait + std::max(0.0, total - out - cover) + std::max(0.0, out - wgrad);
 }
 
 // What hides inside one micro-batch takes its SMs from the GEMMs beside it.
@@ -178,7 +168,9 @@ Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
                               {comm_f_c, early ? a_delayed : a_b}};
   const bool full_graph = c.techniques.has(job::GraphScope::full_iteration);
   const double leak = full_graph ? c.constants.overlap_leak_graph : c.constants.overlap_leak;
-  double exposed = c.comm(Pass::recompute, Family::ep_comm);
+  // While the host waits for row counts nothing is launched beside them.
+  double exposed = c.comm(Pass::recompute, Family::ep_comm) +
+                   c.family(Segment::attention, Pass::forward, Family::ep_comm);
   double slowdown = 0;
   for (const auto& [comm, compute] : pairs) {
     const double both = std::min(comm, compute);

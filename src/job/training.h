@@ -48,6 +48,11 @@ struct Optimizer {
     return main_params != StateType::fp32 || main_grads != StateType::fp32 ||
            moments != StateType::fp32;
   }
+  // What backward accumulates into: one buffer, of the type that is reduced (Megatron's
+  // grad_reduce_in_fp32).
+  StateType gradient_buffer() const {
+    return bytes_of(grad_reduce) < bytes_of(main_grads) ? grad_reduce : main_grads;
+  }
   bool operator==(const Optimizer&) const = default;
 };
 

@@ -113,6 +113,27 @@ void context_exchange(Builder& b, bool before) {
   }
 }
 
+bool on_ring(const Builder& b) {
+  return b.job.layout.sequence_ranks() > 1 && b.job.layout.ulysses_sp <= 1 &&
+         b.techniques.cp_comm == CpComm::p2p;
+}
+
+// Every call of a ring after the first rescales the output and adds its own, half of the calls for
+// half of the queries (causal, balanced); backward adds query gradients so, and key and value
+// gradients to those that arrive. Read two BF16 tensors, write one. (Transformer Engine's
+// context-parallel attention.)
+void ring_merge(Builder& b, int calls, double heads) {
+  const model::Attention& a = b.model.attention;
+  const double kv_heads = a.kind == model::AttentionKind::mla
+                              ? heads
+                              : std::max(1.0, static_cast<double>(a.kv_heads) / b.shape.tp);
+  const double qk = static_cast<double>(a.qk_dim()), v = static_cast<double>(a.value_dim());
+  const double bytes = 6 * 0.75 * b.shape.tokens * calls;
+  const auto kernels = static_cast<float>(2 * calls);
+  b.elementwise("ring_merge", bytes * heads * v, bytes * (heads * qk + kv_heads * (qk + v)),
+                kernels, kernels);
+}
+
 void core_attention(Builder& b, bool in_window) {
   const model::Attention& a = b.model.attention;
   // Kernels with learnable softmax offsets do not skip what lies outside the window (inferred:
@@ -128,23 +149,29 @@ void core_attention(Builder& b, bool in_window) {
   op.family = Family::attention;
   op.dtype = b.techniques.has(job::Fusion::fp8_attention) ? hardware::Dtype::fp8_tensor
                                                           : hardware::Dtype::bf16;
-  op.m = windowed && a.window > 0 ? std::min(s, static_cast<double>(a.window)) : s;
-  op.n = qk;
-  // After an all-to-all a rank holds whole sequences of fewer heads.
+  // After an all-to-all a rank holds whole sequences of fewer heads; on a ring, s / cp queries of
+  // each, which meet as many keys a call: all of them but in the first call, as in the causal half
+  // of twice the length.
+  const int ranks = b.job.layout.sequence_ranks();
   const bool swapped = b.job.layout.ulysses_sp > 1 || b.techniques.cp_comm == CpComm::a2a;
-  op.k = heads * static_cast<double>(b.job.training.micro_batch_size) /
-         (swapped ? b.job.layout.sequence_ranks() : 1);
+  const int calls = on_ring(b) ? ranks : 1;
+  op.m = std::min(s, (calls > 1 ? 2 : 1) * s / calls);
+  op.k = heads * static_cast<double>(b.job.training.micro_batch_size) * (s / calls / op.m) /
+         (swapped ? ranks : 1);
+  if (windowed) op.m = std::min(op.m, static_cast<double>(a.window));
+  op.n = qk;
   op.flops = 2 * b.shape.tokens * heads * keys * (qk + v);
-  op.kernels = 1;
-  op.host_ops = counts::kAttentionHost;
+  op.kernels = static_cast<float>(calls);
+  op.host_ops = counts::kAttentionHost * static_cast<float>(calls);
   op.gemm_pass = hardware::GemmPass::forward;
   b.modules({Recompute::core_attn, Recompute::full});
   b.add(op, Pass::forward);
   op.flops = 2 * b.shape.tokens * heads * keys * (3 * qk + 2 * v);
-  op.kernels = 3;  // row sums, main, dQ conversion
-  op.host_ops = counts::kAttentionHostBackward;
+  op.kernels = 3 * static_cast<float>(calls);  // row sums, main, dQ conversion
+  op.host_ops = counts::kAttentionHostBackward * static_cast<float>(calls);
   op.gemm_pass = hardware::GemmPass::dgrad;
   b.add(op, Pass::dgrad);
+  if (calls > 1) ring_merge(b, calls, heads);
   // Masking and softmax as kernels of their own: scores read and written in BF16 and FP32.
   if (unfused)
     b.elementwise("softmax", 16 * b.shape.tokens * heads * s, 20 * b.shape.tokens * heads * s, 4,

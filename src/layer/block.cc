@@ -25,16 +25,19 @@ bool reruns(const Operator& op, EnumSet<job::Recompute> recompute) {
 
 // Forward, then recompute, then backward in reverse: the order in which a rank executes them.
 void arrange(Block& block, EnumSet<job::Recompute> recompute) {
-  std::vector<Operator>& ops = block.operators;
-  const auto backward = std::stable_partition(
-      ops.begin(), ops.end(), [](const Operator& op) { return op.pass == Pass::forward; });
-  std::reverse(backward, ops.end());
-  if (recompute.empty()) return;
-  std::vector<Operator> rerun;
-  std::copy_if(ops.begin(), backward, std::back_inserter(rerun),
-               [&](const Operator& op) { return reruns(op, recompute); });
-  for (Operator& op : rerun) op.pass = Pass::recompute;
-  ops.insert(backward, rerun.begin(), rerun.end());
+  std::vector<Operator>&from = block.operators, &to = block.spare;
+  to.clear();
+  for (const Operator& op : from)
+    if (op.pass == Pass::forward) to.push_back(op);
+  const std::size_t forward = to.size();
+  for (std::size_t i = 0; i < forward && !recompute.empty(); ++i)
+    if (reruns(to[i], recompute)) {
+      to.push_back(to[i]);
+      to.back().pass = Pass::recompute;
+    }
+  for (std::size_t i = from.size(); i-- > 0;)
+    if (from[i].pass != Pass::forward) to.push_back(from[i]);
+  from.swap(to);
 }
 
 // One chain a direction; the shared expert is a branch that leaves after the norm and joins at the
@@ -147,7 +150,7 @@ BlockKey job_key(const job::Job& job) {
       job.training.sequence_length,
       job.training.micro_batch_size,
       (static_cast<std::int64_t>(job.training.precision) << 8) |
-          static_cast<std::int64_t>(job.training.optimizer.main_grads),
+          static_cast<std::int64_t>(job.training.optimizer.gradient_buffer()),
       (static_cast<std::int64_t>(l.tp) << 32) | l.cp,
       l.ulysses_sp,
       (static_cast<std::int64_t>(t.cp_comm) << 16) |

@@ -21,6 +21,7 @@ struct Block {
   std::vector<Operator> operators;        // topological order within each pass
   std::vector<std::uint16_t> edge_begin;  // size operators + 1, CSR
   std::vector<std::uint16_t> edges;       // successors
+  std::vector<Operator> spare;            // storage that a rebuild reuses
 };
 
 // Rebuilds `block` in place (keeps its storage). CHECKs that the graph is acyclic.

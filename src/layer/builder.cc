@@ -54,8 +54,9 @@ void Builder::linear(const char* name, double m, double n, double k, bool low) {
   // gradient there.
   op.gemm_pass = hardware::GemmPass::wgrad;
   op.host_ops = counts::kLinearHostBackward / 2;
-  op.bytes = n * k * 2 *
-             bytes_of(job.training.optimizer.main_grads);  // read and write the gradient buffer
+  op.bytes =
+      n * k * 2 *
+      bytes_of(job.training.optimizer.gradient_buffer());  // read and write the gradient buffer
   add(op, Pass::wgrad);
   op.bytes = 0;
   op.gemm_pass = hardware::GemmPass::dgrad;
@@ -88,7 +89,7 @@ void Builder::grouped_linear(const char* name, double n, double k) {
   op.gemm_pass = hardware::GemmPass::forward;
   add(op, Pass::forward);
   op.gemm_pass = hardware::GemmPass::wgrad;
-  op.bytes = groups * n * k * 2 * bytes_of(job.training.optimizer.main_grads);
+  op.bytes = groups * n * k * 2 * bytes_of(job.training.optimizer.gradient_buffer());
   add(op, Pass::wgrad);
   op.bytes = 0;
   op.gemm_pass = hardware::GemmPass::dgrad;

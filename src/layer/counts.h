@@ -29,6 +29,11 @@ inline constexpr float kAllToAllHost = 24, kFlexHost = 12;
 // With capacity and padding shapes are static: no counts are exchanged and nothing is waited for.
 inline constexpr float kStaticAllToAllHost = 8;
 
+// Round trips that a dispatch of new routing costs the device: the host waits for row counts before
+// it can size buffers (fused_a2a.py, token_dispatcher.py); NCCL's path gathers them over the group
+// first.
+inline constexpr int kCountWaits = 1, kAllToAllCountWaits = 2;
+
 // Grouped linear: one GEMM launch an expert (multi-stream cuBLAS), each with descriptors and a
 // heuristic query.
 inline constexpr float kExpertGemmHost = 2.1f;
@@ -48,7 +53,7 @@ inline constexpr float kUnfusedPermuteHost = 20, kUnfusedLocalPermuteHost = 6,
 constexpr float quantize_kernels(hardware::Dtype d) {
   switch (d) {
     case hardware::Dtype::fp8_tensor:
-      return 3;  // amax, its scale, cast with transpose
+      return 4;  // clear of the amax, amax, its scale, cast with transpose
     case hardware::Dtype::fp8_block:
       return 1;
     case hardware::Dtype::mxfp8:
@@ -59,10 +64,22 @@ constexpr float quantize_kernels(hardware::Dtype d) {
       return 0;
   }
 }
-// One call launches all three of a per-tensor quantise; swizzles are calls with buffers of their
-// own.
+// A per-tensor quantise is one call that allocates and launches its four. The narrower formats
+// allocate four buffers and clear the scales of both copies (4), then swizzle three times, a buffer
+// and a launch each (6); NVFP4 has an amax and a Hadamard transform besides.
 constexpr float quantize_host(hardware::Dtype d) {
-  return (d == hardware::Dtype::fp8_tensor ? 0.8f : 1.2f) * quantize_kernels(d);
+  switch (d) {
+    case hardware::Dtype::fp8_tensor:
+      return 2;
+    case hardware::Dtype::fp8_block:
+      return 1.2f;
+    case hardware::Dtype::mxfp8:
+      return 10;
+    case hardware::Dtype::nvfp4:
+      return 12;
+    default:
+      return 0;
+  }
 }
 
 // HBM bytes per element of a quantise pass that writes the row-wise and the column-wise copy.

@@ -69,6 +69,8 @@ struct Operator {
   double scaleup_bytes = 0;   // dispatch: sent per rank inside the domain, the slowest rank
   double scaleup_rows = 0;    // dispatch: rows those bytes are
   double scaleout_bytes = 0;  // dispatch: sent per rank to other domains
+  bool routes = false;        // dispatch: where rows will go, ahead of them, not the rows
+  bool blocks = false;        // the host waits for it: nothing is launched beside it
   int group_ranks = 1;        // ranks of the collective's group
   int group_domains = 1;      // scale-up domains it touches
 

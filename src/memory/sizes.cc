@@ -72,7 +72,7 @@ StateWidths state_widths(const job::Job& job) {
   const Width copies = weight_copies(job.training.precision, job.cluster.gpu.arch);
   w.linear = o.fp8_param_gather && copies.numerator > 0 ? copies : with_bf16(copies);
   w.other = kBf16;
-  w.gradient = std::min(job::bytes_of(o.grad_reduce), job::bytes_of(o.main_grads));
+  w.gradient = job::bytes_of(o.gradient_buffer());
   const std::int64_t master = job::bytes_of(o.main_params), moment = job::bytes_of(o.moments);
   const bool adam = o.name == job::OptimizerName::adam;
   w.optimizer = master + (adam ? 2 : 1) * moment;

@@ -9,40 +9,29 @@ namespace trifold::observe {
 
 namespace {
 
-bool stated(const Json& record, const char* section, const char* field,
-            const char* inner = nullptr) {
-  if (!record.contains(section) || !record[section].contains(field)) return false;
-  const Json& value = record[section][field];
-  if (value.is_null()) return false;
-  return inner == nullptr ||
-         (value.is_object() && value.contains(inner) && !value[inner].is_null());
-}
-
 bool contains(const std::vector<std::string>& list, const char* word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
 void apply_source_defaults(const Json& record, Observation& o) {
   const bool bridge = o.source.find("Megatron-Bridge") != std::string::npos;
-  job::Optimizer& optimizer = o.job.training.optimizer;
-  const bool bf16_states =
-      bridge && (o.job.training.precision == job::Precision::bf16 || o.model_name == "deepseek-v3");
-  if (bf16_states) {
-    if (!stated(record, "training", "optimizer", "main_grads"))
-      optimizer.main_grads = job::StateType::bf16;
-    if (!stated(record, "training", "optimizer", "moments"))
-      optimizer.moments = job::StateType::bf16;
-    if (!stated(record, "training", "optimizer", "grad_reduce"))
-      optimizer.grad_reduce = job::StateType::bf16;
-  }
   // Megatron-Bridge 25.09's token-dropping runs pad to capacity (shared/reference/flops.md 3).
-  if (bridge && o.release == "25.09" && o.job.techniques.routing.capacity_factor > 0)
-    o.job.techniques.routing.pad_to_capacity = true;
-  // What publishers leave out of `fusions` is not stated rather than off; every recipe since 2024
-  // fuses these two.
-  o.job.techniques.fusions.insert(job::Fusion::cross_entropy);
-  if (!stated(record, "techniques", "fusions"))
-    o.job.techniques.fusions.insert(job::Fusion::permute);
+  job::Techniques& techniques = o.job.techniques;
+  if (bridge && o.release == "25.09" && techniques.routing.capacity_factor > 0)
+    techniques.routing.pad_to_capacity = true;
+  // 107 of its 127 runs with HybridEP that say so give it 32 SMs, all on Hopper.
+  if (bridge && techniques.dispatcher == job::Dispatcher::hybridep &&
+      techniques.dispatcher_sms == 0)
+    techniques.dispatcher_sms = 32;
+  // What publishers leave out of `fusions` is not stated rather than off, unless they say "none":
+  // every recipe since 2024 fuses permutation and cross entropy (Bridge's began to list `permute`
+  // in 26.02, at the same speed before and after), every recipe of Bridge that lists fusions of a
+  // model that can be priced fuses the router.
+  const Json::json_pointer pointer("/techniques/fusions");
+  const bool absent = !record.contains(pointer) || record[pointer].is_null();
+  techniques.fusions.insert(job::Fusion::cross_entropy);
+  if (absent || !record[pointer].empty()) techniques.fusions.insert(job::Fusion::permute);
+  if (absent && bridge && o.job.model.is_moe()) techniques.fusions.insert(job::Fusion::router);
 }
 
 void read_measured(JsonReader& reader, Measured& m) {

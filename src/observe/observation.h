@@ -44,8 +44,8 @@ struct Observation {
 };
 
 // Settings that a source applies to all its runs and does not repeat per record
-// (observations/README.md): gradient and moment formats of Megatron-Bridge's BF16 and DeepSeek-V3
-// runs, fused permutation and cross entropy.
+// (observations/README.md): SMs of HybridEP, padding to capacity, fused permutation and cross
+// entropy; of the optimizer, job/read_job.cc.
 Result<Observation> read_observation(const Json& record, const std::string& file,
                                      const std::string& data_dir);
 

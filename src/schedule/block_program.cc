@@ -34,7 +34,7 @@ Category category_of(const Operator& op) {
 }
 
 Stream stream_of(const Operator& op) {
-  if (!layer::is_communication(op.family)) return Stream::compute;
+  if (!layer::is_communication(op.family) || op.blocks) return Stream::compute;
   return op.family == Family::ep_comm ? Stream::dispatch : Stream::tensor;
 }
 
@@ -68,7 +68,7 @@ class Assembler {
 };
 
 std::uint8_t Assembler::load_of(const Operator& op, double seconds) const {
-  if (!options_.contention) return 0;
+  if (!options_.contention || op.blocks) return 0;
   const Contention& c = options_.model;
   switch (op.family) {
     case Family::gemm:
@@ -148,7 +148,7 @@ void Assembler::build(layer::BlockRole role, model::LayerKind kind, double host_
   const auto forward = [](const Operator& op) { return op.pass == Pass::forward; };
   const auto is_wgrad = [](const Operator& op) { return op.pass == Pass::wgrad; };
   const auto is_exchange = [](const Operator& op) {
-    return op.family == Family::ep_comm && op.pass != Pass::recompute;
+    return op.family == Family::ep_comm && op.pass != Pass::recompute && !op.blocks;
   };
   out.forward = gather(forward, out);
   out.backward = gather([&](const Operator& op) { return !forward(op); }, out);
@@ -177,6 +177,8 @@ void Assembler::build(layer::BlockRole role, model::LayerKind kind, double host_
   out.f_combine_comm = exchange(Segment::combine, true);
   out.b_dispatch_comm = exchange(Segment::dispatch, false);
   out.b_combine_comm = exchange(Segment::combine, false);
+  out.waits_for_counts = std::any_of(block_.operators.begin(), block_.operators.end(),
+                                     [](const Operator& op) { return op.blocks; });
   out.routed = !out.f_dispatch_comm.empty() || !out.f_combine_comm.empty();
   const Piece s = out.f[static_cast<std::size_t>(Segment::shared)];
   // The shared expert's first linear runs beside dispatch, the rest beside combine.
@@ -213,12 +215,6 @@ void set_step_loads(const job::Job& job, const cost::Pricer& pricer, const Lower
 }
 
 }  // namespace
-
-double host_wait_s(double device_s, double host_s) {
-  if (host_s <= 0) return 0;
-  const double d2 = device_s * device_s, h2 = host_s * host_s;
-  return std::sqrt(std::sqrt(d2 * d2 + h2 * h2)) - device_s;
-}
 
 void build_programs(const job::Job& job, const layout::Pipeline& pipeline, cost::Pricer& pricer,
                     const LoweringOptions& options, Programs& out) {

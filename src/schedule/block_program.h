@@ -77,7 +77,9 @@ struct BlockProgram {
   std::array<Piece, layer::kSegments> f, b, w;
   Piece f_dispatch_comm, f_combine_comm, b_dispatch_comm, b_combine_comm;
   Piece f_shared_first, f_shared_second;
-  bool routed = false;                             // has dispatch and combine
+  bool routed = false;            // has dispatch and combine
+  bool waits_for_counts = false;  // the attention segment ends with an exchange that
+                                  // the host waits for
   double host_forward_s = 0, host_backward_s = 0;  // of the host, alone
   double host_merge_s = 0;                         // of the host, when merged, on top of both
   double wait_forward_s = 0, wait_backward_s = 0;  // of the device for it, unmerged
@@ -110,9 +112,5 @@ struct Programs {
 };
 void build_programs(const job::Job& job, const layout::Pipeline& pipeline, cost::Pricer& pricer,
                     const LoweringOptions& options, Programs& out);
-
-// Extra time a pass waits for the host: soft maximum of device and host time, as estimate/ has it
-// (modelling.md 3).
-double host_wait_s(double device_s, double host_s);
 
 }  // namespace trifold::schedule

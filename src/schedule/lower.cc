@@ -319,8 +319,8 @@ double Lowering::device_s(const BlockProgram& b, const Piece& piece) const {
 
 void Lowering::set_host_waits() {
   const auto set = [&](BlockProgram& b) {
-    b.wait_forward_s = host_wait_s(device_s(b, b.forward), b.host_forward_s);
-    b.wait_backward_s = host_wait_s(device_s(b, b.backward), b.host_backward_s);
+    b.wait_forward_s = cost::host_wait_s(device_s(b, b.forward), b.host_forward_s);
+    b.wait_backward_s = cost::host_wait_s(device_s(b, b.backward), b.host_backward_s);
   };
   for (BlockProgram& b : out_.programs.layer) set(b);
   set(out_.programs.embedding);

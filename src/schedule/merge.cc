@@ -69,6 +69,8 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   if (is_mtp(f, forward_layer))
     in.forward = chain(f, projection, projection.forward, forward_layer, Work::forward, in.forward);
   const sim::Index attended = forward(x.f[at(Segment::attention)], in.forward);
+  // Its row counts travel behind C.bwd, and the host launches nothing before they are there.
+  if (x.waits_for_counts) depend(combined, attended);
   const sim::Index dispatched = forward(x.f_dispatch_comm, attended);
   sim::Index experts =
       backward(y.b[at(Segment::experts)], backward(y.b[at(Segment::shared)], combined));
@@ -106,7 +108,7 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
     double host = x.host_forward_s + y.host_backward_s;
     if (!job_.techniques.has(job::GraphScope::full_iteration))
       host = host * pricer_.constants().host_overlap_factor + y.host_merge_s;
-    wait = host_wait_s(pair_device_s(x, y), host);
+    wait = cost::host_wait_s(pair_device_s(x, y), host);
   }
   out.forward = host_wait(f, wait, Work::forward, out.forward);
   offload_layer(f, forward_layer, out.forward);

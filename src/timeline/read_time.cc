@@ -55,6 +55,11 @@ class Reader {
 
 void Reader::run(sim::Index task, sim::Picoseconds time, estimate::Time& parts) const {
   const double seconds = sim::to_seconds(time);
+  const int comm = comm_of(category(task));  // an exchange that the host waits for
+  if (comm >= 0) {
+    parts.exposed[at(comm)] += seconds;
+    return;
+  }
   switch (category(task)) {
     case Category::recompute:
       parts.recompute += seconds;

@@ -75,9 +75,10 @@ hardware::Profile benchmark_profile(const std::string& name) {
   if (!profile) return {};
   constexpr double kCopies = 0.81;  // of HBM's rate, measured on H200 (calibrate/README.md)
   const std::pair<const char*, double> neutral[] = {
-      {"hbm_efficiency", kCopies},       {"kernel_gap_s", 0},         {"gemm_sustained_factor", 1},
-      {"attention_sustained_factor", 1}, {"low_precision_factor", 1}, {"ep_sync_latency_s", 0},
-      {"ep_scaleout_latency_factor", 1},
+      {"hbm_efficiency", kCopies},  {"kernel_gap_s", 0},
+      {"gemm_sustained_factor", 1}, {"attention_sustained_factor", 1},
+      {"low_precision_factor", 1},  {"ep_sync_latency_s", 0},
+      {"ep_metadata_s", 0},         {"ep_scaleout_latency_factor", 1},
   };
   for (const auto& [key, value] : neutral) profile->constants.find(key)->second.value = value;
   return *profile;

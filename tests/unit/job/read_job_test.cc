@@ -44,11 +44,19 @@ TEST(ReadJob, BridgeRecordsGetBridgeDefaults) {
   json.erase("schema");
   json["source"] = "NVIDIA Megatron-Bridge docs";
   json["id"] = "a";
-  EXPECT_EQ(read_job(json, "r", from_repository()).value().training.optimizer.moments,
-            StateType::bf16);
-  json["training"]["precision"] = "fp8_tensor";  // and not DeepSeek-V3
-  EXPECT_EQ(read_job(json, "r", from_repository()).value().training.optimizer.moments,
-            StateType::fp32);
+  const auto optimizer = [&] {
+    return read_job(json, "r", from_repository()).value().training.optimizer;
+  };
+  EXPECT_EQ(optimizer().moments, StateType::fp32);
+  EXPECT_EQ(optimizer().gradient_buffer(), StateType::bf16);
+  EXPECT_FALSE(optimizer().fp8_param_gather);
+  json["training"]["precision"] = "fp8_tensor";
+  EXPECT_TRUE(optimizer().fp8_param_gather);
+  json["training"]["precision"] = "mxfp8";
+  json["techniques"]["overlap"] = {"param_gather", "param_gather_with_optimizer"};  // PR-05
+  EXPECT_FALSE(optimizer().fp8_param_gather);
+  json["model"] = "deepseek-v3";
+  EXPECT_EQ(optimizer().moments, StateType::bf16);
 }
 
 TEST(ReadJob, Errors) {

@@ -54,7 +54,10 @@ TEST_F(Ranked, RegretAndPairs) {
   const Ranking r = rank(groups);
   EXPECT_EQ(r.groups, 1);
   EXPECT_EQ(r.best_found, 0);
+  EXPECT_EQ(r.chosen_within_3_percent, 0);
+  EXPECT_EQ(r.stated_groups, 1);
   EXPECT_EQ(r.best_within_3_percent, 0);
+  EXPECT_NEAR(r.worst_shortfall, 1 - 85.0 / 110, 1e-12);  // ep 4 ran fastest, ep 2 is predicted to
   EXPECT_EQ(r.pairs, 3);
   EXPECT_EQ(r.pairs_ordered, 1);
   EXPECT_EQ(r.clear_pairs, 2);
