@@ -227,7 +227,8 @@ TEST(Facts, DispatchAndCombine) {
          // A build patched for NVLink across trays; its combine falls to a third there.
          {"HybridEP README, GB200 deepep, combine at EP24", "no", 0.65},
          // Another program (NCCL's device API, other kernels): no Job can choose it.
-         {"DeepEP V2 README, priced as V1", "no", 0.55}});
+         {"DeepEP V2 README, priced as V1", "no", 0.55}},
+        true, 0.12);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Summary summarise(const std::vector<Row>& rows) {
 }
 
 void judge(const std::string& title, const std::vector<Row>& rows,
-           const std::vector<Source>& sources, bool rows_too) {
+           const std::vector<Source>& sources, bool rows_too, double all_bound) {
   const auto percent = [](double v) { return fmt::format("{:.1f} %", 100 * v); };
   const auto left = [](Table& table, std::initializer_list<std::size_t> columns) {
     for (std::size_t column : columns) table.align(column, Table::Align::left);
@@ -57,6 +57,14 @@ void judge(const std::string& title, const std::vector<Row>& rows,
                fmt::format("< {:.0f} %", 100 * source.bound)});
     EXPECT_GT(s.rows, 0) << source.name;
     EXPECT_LT(s.mean, source.bound) << source.name;
+  }
+  if (all_bound > 0) {
+    const Summary s = summarise(rows);
+    table.rule();
+    table.add({"all of them", "", fmt::format("{}", s.rows), percent(s.mean), percent(s.median),
+               percent(s.worst), fmt::format("{:+.1f} %", 100 * s.bias),
+               fmt::format("< {:.0f} %", 100 * all_bound)});
+    EXPECT_LT(s.mean, all_bound) << title;
   }
   fmt::print("{}\n{}\n", title, table.text());
 }

@@ -38,9 +38,10 @@ struct Source {
   double bound = 0.15;
 };
 // Prints every row (where `rows_too`), then a line a source in the order of `sources`; a source
-// without rows, or with a mean beyond its bound, fails the running test.
+// without rows, or with a mean beyond its bound, fails the running test; so does the mean of all
+// rows beyond `all_bound` (0: not judged).
 void judge(const std::string& title, const std::vector<Row>& rows,
-           const std::vector<Source>& sources, bool rows_too = true);
+           const std::vector<Source>& sources, bool rows_too = true, double all_bound = 0);
 
 const Json& facts();  // observations/facts.json
 
