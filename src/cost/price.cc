@@ -138,4 +138,8 @@ const BlockCost& Pricer::block(const job::Job& job, const layer::BlockKey& key,
   return cache_.emplace(full, price_block(scratch_, job.techniques)).first->second;
 }
 
+double Pricer::host_copy_rate() const {
+  return cluster_->host_bandwidth.value() * constants_.host_link_efficiency;
+}
+
 }  // namespace trifold::cost

@@ -78,6 +78,7 @@ class Pricer {
   // What a step ends with whatever the model: launches, then waiting across the nodes.
   double step_end_seconds(int gpus) const;
   double memory_seconds(double bytes) const;  // streaming through HBM
+  double host_copy_rate() const;              // B/s, one way, to the host or back
   int dispatcher_sms(
       const job::Techniques& techniques) const;  // as stated, or the dispatcher's default
 

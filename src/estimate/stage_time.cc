@@ -19,8 +19,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "layer/expert_load.h"
-#include "layer/shape.h"
+#include "memory/stage.h"
 
 namespace trifold::estimate {
 
@@ -191,10 +190,21 @@ Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
 }
 
 // Offloaded activations travel to the host in forward and back in backward, under compute; what
-// does not fit shows.
-void offload(const job::Job& job, const cost::Pricer& pricer, int layers, LayerTime& work) {
-  const double copy = host_copy_seconds(job, pricer, layers);
-  const double wait_forward = std::max(0.0, copy - work.forward.sum());
+// does not fit shows. The first layer has nothing to send while it runs.
+void offload(const job::Job& job, const cost::Pricer& pricer, const StageContent& content,
+             LayerTime& work) {
+  const job::Offload& o = job.techniques.offload;
+  if (o.activation_modules.empty() && o.activation_layers == 0) return;
+  int left = o.activation_layers > 0 ? o.activation_layers : content.decoder_layers;
+  double copy = 0;
+  for (int i = 0; i < model::kLayerKinds; ++i) {
+    const int layers = std::min(left, content.layers[static_cast<std::size_t>(i)]);
+    if (layers > 0)
+      copy += layers * host_copy_seconds(job, pricer, model::LayerKind::from_index(i).moe);
+    left -= layers;
+  }
+  const double first = work.forward.sum() / std::max(1, content.decoder_layers);
+  const double wait_forward = std::max(0.0, copy + first - work.forward.sum());
   const double wait_backward = std::max(0.0, copy - work.backward.sum());
   work.forward.host += wait_forward;
   work.backward.host += wait_backward;
@@ -203,27 +213,8 @@ void offload(const job::Job& job, const cost::Pricer& pricer, int layers, LayerT
 
 }  // namespace
 
-double host_copy_seconds(const job::Job& job, const cost::Pricer& pricer, int layers) {
-  const job::Offload& o = job.techniques.offload;
-  if (o.activation_modules.empty() && o.activation_layers == 0) return 0;
-  const layer::Shape shape = layer::shape_of(job);
-  const double rows = layer::expert_load(job).max_tokens_per_rank;
-  const double h = static_cast<double>(job.model.hidden);
-  const double f =
-      static_cast<double>(job.model.is_moe() ? job.model.moe.expert_ffn : job.model.dense_ffn) /
-      (job.model.is_moe() ? job.layout.etp : job.layout.tp);
-  double bytes = 0;
-  if (o.activation_modules.contains(job::OffloadModule::expert_fc1)) bytes += 2 * rows * h;
-  if (o.activation_modules.contains(job::OffloadModule::moe_act)) bytes += 2 * rows * 2 * f;
-  if (o.activation_modules.contains(job::OffloadModule::fused_group_mlp))
-    bytes += 2 * rows * (h + 3 * f);
-  if (o.activation_modules.contains(job::OffloadModule::core_attn))
-    bytes += 2 * shape.tokens * h / shape.tp;
-  bytes *= layers * o.fraction;
-  if (o.activation_layers > 0)
-    bytes += std::min(layers, o.activation_layers) * 34 * shape.local_tokens * h;
-  return bytes /
-         (pricer.cluster().host_bandwidth.value() * pricer.constants().host_link_efficiency);
+double host_copy_seconds(const job::Job& job, const cost::Pricer& pricer, bool moe) {
+  return static_cast<double>(memory::host_bytes(job, moe)) / pricer.host_copy_rate();
 }
 
 LayerTime layer_time(const job::Job& job, const cost::BlockCost& cost,
@@ -296,7 +287,7 @@ void stage_time(const job::Job& job, const StageContent& content, int vpp,
     out.variance += block.cost->variance * times * times;
     wgrad += block.cost->compute_of(Pass::wgrad) * times;
   });
-  offload(job, pricer, content.decoder_layers, out.work);
+  offload(job, pricer, content, out.work);
   out.forward_chunk = out.work.forward.sum() / vpp;
   out.backward_chunk = out.work.backward.sum() / vpp;
   out.wgrad_chunk = wgrad / vpp;

@@ -46,9 +46,9 @@ struct StageTime {
 LayerTime layer_time(const job::Job& job, const cost::BlockCost& cost,
                      const cost::Constants& constants, double sm_share);
 
-// Of one micro-batch, one way, for a stage of that many decoder layers: what offloaded activations
-// take to the host or back. 0: nothing is offloaded.
-double host_copy_seconds(const job::Job& job, const cost::Pricer& pricer, int layers);
+// Of one micro-batch, one way: what the offloaded activations of a dense or MoE layer take to the
+// host or back.
+double host_copy_seconds(const job::Job& job, const cost::Pricer& pricer, bool moe);
 
 // Layer times of one Job by role and kind, each computed when first asked for.
 class BlockTimes {

@@ -209,6 +209,14 @@ void fill_units(const job::Job& job, int vpp, const Tables& t, const layout::Sch
 
 }  // namespace
 
+std::int64_t host_bytes(const job::Job& job, bool moe) {
+  const job::Offload& o = job.techniques.offload;
+  SumSink saved;
+  add_layer(job, sizes_of(job, 1), model::LayerKind{moe, false}, saved);
+  const std::int64_t bytes = saved.offloaded() + (o.activation_layers > 0 ? saved.saved() : 0);
+  return static_cast<std::int64_t>(static_cast<double>(bytes) * o.fraction);
+}
+
 Tables tables_of(const job::Job& job, const layout::Pipeline& pipeline, double rows_scale) {
   Tables t;
   t.s = sizes_of(job, rows_scale);

@@ -56,6 +56,10 @@ Tables tables_of(const job::Job& job, const layout::Pipeline& pipeline, double r
 StagePlan plan_stage(const job::Job& job, const layout::Pipeline& pipeline, const Tables& tables,
                      const layout::ScheduleShape& shape, int stage);
 
+// What one micro-batch sends to the host from a dense or MoE layer's forward, and fetches before
+// its backward.
+std::int64_t host_bytes(const job::Job& job, bool moe);
+
 void evaluate_scaled(const job::Job& job, const layout::Pipeline& pipeline, double rows_scale,
                      Memory& out);
 

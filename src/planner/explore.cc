@@ -53,7 +53,7 @@ void Explorer::enter(const Geometry& geometry) {
   geometry_ = geometry;
   set_geometry(geometry, job_);
   bounds_.enter(geometry);
-  host_copy_s_.assign(space_.offloads.size(), -1);
+  host_copy_s_.assign(space_.savings.size(), -1);
 }
 
 bool Explorer::depth_exists(const Depth& depth, Fall& fall) const {
@@ -266,12 +266,18 @@ void Explorer::accept(const Variant& variant, int saving, bool launchable,
       estimate_.step_time_s;
 }
 
-// Of one layer, under the saving's offload.
+// Of one layer, the cheapest kind that the model has: what is rebuilt does not travel.
 double Explorer::host_copy(int saving) {
-  double& known = host_copy_s_[at(space_.offload_of[at(saving)])];
+  double& known = host_copy_s_[at(saving)];
   if (known >= 0) return known;
   set_variant(query_, Depth{}, Transport{}, space_.savings[at(saving)], job_);
-  return known = estimate::host_copy_seconds(job_, estimator_.pricer(), 1);
+  const auto copy = [&](bool moe) {
+    return estimate::host_copy_seconds(job_, estimator_.pricer(), moe);
+  };
+  known = copy(job_.model.is_moe());
+  for (const model::LayerKind& kind : job_.model.layers)
+    if (!kind.moe) known = std::min(known, copy(false));
+  return known;
 }
 
 Burden Explorer::burden_of(const Variant& variant, int saving) {

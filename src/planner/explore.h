@@ -121,7 +121,7 @@ class Explorer {
   std::vector<Depth> existing_;
   std::vector<Variant> variants_;
   std::vector<DepthState> depths_;
-  std::vector<double> host_copy_s_;  // by offload set; negative: not known yet
+  std::vector<double> host_copy_s_;  // by saving; negative: not known yet
   // Of the variant.
   std::vector<std::pair<double, int>> order_;
   std::vector<double> recompute_bounds_;  // by recompute set and moments; negative: not known yet

@@ -162,8 +162,7 @@ std::vector<Depth> depths(const Query& query) {
   return list;
 }
 
-template <class Set>
-int index_in(std::vector<Set>& list, const Set& set) {
+int index_in(std::vector<EnumSet<Recompute>>& list, EnumSet<Recompute> set) {
   auto at = std::find(list.begin(), list.end(), set);
   if (at == list.end()) at = list.insert(at, set);
   return static_cast<int>(at - list.begin());
@@ -175,10 +174,8 @@ bool contains(EnumSet<Recompute> set, EnumSet<Recompute> smaller) {
 }
 
 void list_parts(Space& s) {
-  for (const MemorySaving& saving : s.savings) {
+  for (const MemorySaving& saving : s.savings)
     s.recompute_of.push_back(index_in(s.recomputes, saving.recompute));
-    s.offload_of.push_back(index_in(s.offloads, saving.offload));
-  }
   TRIFOLD_CHECK(s.recomputes.size() <= 32);
   for (std::size_t i = 0; i < s.recomputes.size(); ++i) {
     std::uint32_t over = 0;

@@ -61,8 +61,6 @@ struct Space {
   std::vector<EnumSet<job::Recompute>> recomputes;  // the distinct ones of `savings` ...
   std::vector<int> recompute_of;                    // ... and which of them each saving uses
   std::vector<std::uint32_t> recompute_over;        // which smaller ones each contains (a bit each)
-  std::vector<EnumSet<job::OffloadModule>> offloads;  // likewise
-  std::vector<int> offload_of;
   // The savings that no other is sure to undercut, and which of them undercut each (a bit each):
   // where one of these does not fit, nothing that it undercuts does.
   std::vector<int> least;

@@ -24,14 +24,15 @@ enum class Stream : std::uint8_t {
   tensor,
   send_down,
   send_up,
-  data,
+  reduce,
+  gather,
   to_host,
   from_host
 };
-inline constexpr int kStreams = 8;
+inline constexpr int kStreams = 9;
 inline constexpr const char* kStreamNames[kStreams] = {
-    "compute", "dispatch",      "tensor/context", "send down",
-    "send up", "data parallel", "copy to host",   "copy from host"};
+    "compute",          "dispatch",          "tensor/context", "send down",     "send up",
+    "reduce gradients", "gather parameters", "copy to host",   "copy from host"};
 
 // What time is spent on; the names of estimate::Time and estimate::Comm.
 enum class Category : std::uint8_t {
@@ -99,8 +100,8 @@ struct Programs {
   // Beside the blocks; whoever adds the task says how long.
   TimedOp send_forward{"send forward", 0, Stream::send_down, Category::pp};
   TimedOp send_backward{"send backward", 0, Stream::send_up, Category::pp};
-  TimedOp reduce{"reduce gradients", 0, Stream::data, Category::dp};
-  TimedOp gather{"gather parameters", 0, Stream::data, Category::dp};
+  TimedOp reduce{"reduce gradients", 0, Stream::reduce, Category::dp};
+  TimedOp gather{"gather parameters", 0, Stream::gather, Category::dp};
   TimedOp offload{"offload", 0, Stream::to_host, Category::copy};
   TimedOp reload{"reload", 0, Stream::from_host, Category::copy};
   TimedOp optimizer{"optimizer", 0, Stream::compute, Category::optimizer};

@@ -50,15 +50,10 @@ void Lowering::begin_step() {
   last_backward_layer_.clear();
   layer_copy_s_.clear();
   const job::Offload& o = job_.techniques.offload;
-  if (!o.activation_modules.empty() || o.activation_layers > 0) {
-    const memory::Tables t = memory::tables_of(job_, pipeline_);
-    const double rate =
-        pricer_.cluster().host_bandwidth.value() * pricer_.constants().host_link_efficiency;
-    for (const memory::LayerBytes& b : t.layer)
-      layer_copy_s_.push_back(
-          static_cast<double>(b.offloaded + (o.activation_layers > 0 ? b.kept : 0)) * o.fraction /
-          rate);
-  }
+  if (!o.activation_modules.empty() || o.activation_layers > 0)
+    for (const bool moe : {false, true})
+      layer_copy_s_.push_back(static_cast<double>(memory::host_bytes(job_, moe)) /
+                              pricer_.host_copy_rate());
   if (job_.layout.fsdp || !job_.techniques.has(Overlap::param_gather)) return;
   for (int r = 0; r < p.pp; ++r)
     for (int c = 0; c < p.chunks; ++c) {

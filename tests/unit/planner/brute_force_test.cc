@@ -124,7 +124,9 @@ class Watch {
     EXPECT_GE(seconds, ranked ? bound_.ranked : bound_.least());
     const int recompute = space_.recompute_of[saving];
     const bool bf16 = space_.savings[saving].bf16_moments;
-    const double copy = estimate::host_copy_seconds(job, pricer_, 1);
+    double copy = estimate::host_copy_seconds(job, pricer_, job.model.is_moe());
+    for (const model::LayerKind& kind : job.model.layers)
+      copy = std::min(copy, estimate::host_copy_seconds(job, pricer_, kind.moe));
     const double with = bounds_.staged(cut, tails_, depth, {transport, recompute, bf16, copy});
     const double without = bounds_.staged(cut, tails_, depth, {transport, recompute, bf16, 0});
     EXPECT_GE(with, without);
