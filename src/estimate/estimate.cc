@@ -7,7 +7,8 @@
 //   other stages' first micro-batch, one mean chunk each way: sum over r != slowest of (F_r + B_r)
 //   / v, and what unequal chunks cost (lockstep.h too); zero-bubble kinds subtract the deferred
 //   weight gradients (arXiv:2401.10241), DualPipe halves the depth. Sends: overlapped (interleaved)
-//   ones show a fraction; others stand on the path, one each way per chunk.
+//   ones show a fraction, and in warm-up and cool-down what round_wait says; others stand on the
+//   path, one each way per chunk.
 // Known error: 5-6 % (one sigma) for stated settings on a GPU type with fitted constants; the
 // interval says what holds.
 
@@ -67,7 +68,19 @@ double bubble_seconds(layout::ScheduleKind kind, double forward, double backward
   return 0;
 }
 
-Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer) {
+namespace {
+
+// Of a chunk's round in warm-up or cool-down: a stage is done with N units of one chunk, and the
+// first unit of the next is back when it went round the ring. N = p leaves the sends no slack.
+double round_wait(const layout::ScheduleShape& shape, double send, double chunk) {
+  const double behind = shape.group() - shape.pp;
+  return std::max(0.0, shape.pp * send - behind * chunk);
+}
+
+}  // namespace
+
+Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer, double forward,
+                     double backward) {
   const layout::Layout& l = job.layout;
   if (l.pp == 1) return {};
   const double one = cost::pipeline_send(job, pricer).seconds;
@@ -76,6 +89,10 @@ Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer) {
   s.total = 2 * m * l.vpp * one;
   const bool overlapped = l.vpp > 1 && job.techniques.has(Overlap::pipeline_p2p);
   s.exposed = s.total * (overlapped ? pricer.constants().p2p_exposed : 1.0) + 2 * (l.pp - 1) * one;
+  if (overlapped && job.schedule.kind == layout::ScheduleKind::interleaved) {
+    const layout::ScheduleShape shape = job.schedule_shape();
+    s.exposed += (l.vpp - 1) * (round_wait(shape, one, forward) + round_wait(shape, one, backward));
+  }
   s.total += 2 * (l.pp - 1) * one;
   return s;
 }
@@ -149,7 +166,8 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   slowest_ = last;
   const StageTime& stage = stages_[last];
   const double m = static_cast<double>(job.microbatches());
-  const Sends sends = pipeline_sends(job, pricer_);
+  const double stages = static_cast<double>(p);
+  const Sends sends = pipeline_sends(job, pricer_, forward / stages, backward / stages);
   Time& time = out.time;
   time.compute = work.compute;
   time.recompute = work.recompute;

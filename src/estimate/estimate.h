@@ -58,7 +58,9 @@ struct Sends {
   double total = 0;    // seconds of all pipeline messages of one rank
   double exposed = 0;  // what the step waits for
 };
-Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer);
+// `forward`, `backward`: seconds of a mean chunk's unit.
+Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer, double forward,
+                     double backward);
 // The bubble of a stage; `forward`, `backward`, `wgrad`: a chunk of each of the other stages.
 double bubble_seconds(layout::ScheduleKind kind, double forward, double backward, double wgrad);
 

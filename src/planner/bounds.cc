@@ -54,8 +54,8 @@ void Bounds::enter(const Geometry& geometry) {
   set_variant(query_, Depth{}, Transport{}, MemorySaving{}, job_);
   microbatches_ = static_cast<double>(job_.microbatches());
   // One message, from the exposed time of an interleaved-free pipeline: 2 m + 2 (pp - 1) of them.
-  send_s_ =
-      estimate::pipeline_sends(job_, pricer_).exposed / (2 * microbatches_ + 2 * (geometry.pp - 1));
+  send_s_ = estimate::pipeline_sends(job_, pricer_, 0, 0).exposed /
+            (2 * microbatches_ + 2 * (geometry.pp - 1));
   if (!geometry.fsdp) return;
   cost::StageParameters mean = cost::stage_parameters(job_, whole_, 0);
   mean.dense /= geometry.pp, mean.experts /= geometry.pp;
@@ -92,6 +92,7 @@ const Bounds::Sums& Bounds::sums() {
 double Bounds::sends(const Depth& depth) const {
   if (geometry_.pp == 1) return 0;
   const double steady = 2 * microbatches_ * depth.vpp * send_s_;
+  // Rounds of warm-up may wait for more.
   const double share = depth.vpp > 1 ? constants_.p2p_exposed : 1.0;
   return steady * share + 2 * (geometry_.pp - 1) * send_s_;
 }

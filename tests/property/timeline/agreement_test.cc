@@ -21,7 +21,7 @@ namespace {
 struct Drawn {
   std::string model;
   std::string pipeline_layout;  // empty: even
-  bool merged = false;
+  bool merged = false, overlapped_sends = false;
   int layers = 8, pp = 1, vpp = 1, tp = 1, ep = 1, microbatches = 4;
   bool split_data_parallel = true;
   std::string dispatcher, precision;
@@ -47,6 +47,7 @@ Json job_json(const Drawn& d) {
                      {"overlap", Json::array()},
                      {"routing", {{"balance", "forced"}}}};
   if (d.merged) j["techniques"]["overlap"] = {"ep_a2a", "delay_wgrad", "pipeline_p2p"};
+  if (d.overlapped_sends) j["techniques"]["overlap"] = {"pipeline_p2p"};
   if (!d.pipeline_layout.empty()) {
     j["layout"].erase("vpp");
     j["layout"]["pipeline_layout"] = d.pipeline_layout;
@@ -97,6 +98,29 @@ TEST(Agreement, EstimateAndSimulateWithinTwoPercent) {
     RC_LOG() << d.model << " pp " << d.pp << " vpp " << d.vpp << " tp " << d.tp << " ep " << d.ep
              << " layers " << d.layers << " M " << d.microbatches << ": " << what;
     RC_ASSERT(std::abs(difference_now) <= 0.02);
+  });
+  EXPECT_TRUE(ok);
+}
+
+// Few micro-batches: most units are warm-up or cool-down, and overlapped sends show in each round
+// of a chunk. Without that term the estimate is 1.5 % short at vpp 3.
+TEST(Agreement, OverlappedSendsOfShortPipelines) {
+  const bool ok = rc::check("estimate and simulate agree on rounds of warm-up", [] {
+    Drawn d;
+    d.model = "qwen3-30b-a3b";
+    d.overlapped_sends = true;
+    d.pp = *rc::gen::element(2, 4, 8);
+    d.vpp = *rc::gen::inRange(2, 13);
+    d.layers = d.pp * d.vpp;
+    d.ep = 8;
+    d.microbatches = d.pp * *rc::gen::inRange(1, 3);
+    d.dispatcher = "deepep";
+    d.precision = "bf16";
+    std::string what;
+    const double now = difference(d, what);
+    RC_PRE(!std::isnan(now));
+    RC_LOG() << "pp " << d.pp << " vpp " << d.vpp << " M " << d.microbatches << ": " << what;
+    RC_ASSERT(std::abs(now) <= 0.012);
   });
   EXPECT_TRUE(ok);
 }
