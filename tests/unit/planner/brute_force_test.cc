@@ -290,6 +290,30 @@ TEST(Search, SameAnswerForAnyNumberOfThreads) {
   }
 }
 
+TEST(Search, ListedPlansCarryWholeEstimates) {
+  const hardware::Cluster cluster = hardware::load_cluster("dgx-h100", TRIFOLD_SOURCE_DIR).value();
+  const hardware::Profile profile = hardware::profile_of(cluster, TRIFOLD_SOURCE_DIR).value();
+  estimate::Estimator estimator(cluster, profile);
+  Random random(5);
+  int listed = 0;
+  for (int question = 0; question < 20; ++question) {
+    const PlanResult result = plan(random_query(random), profile).value();
+    for (const Candidate& c : result.plans) {
+      const layout::Pipeline cut =
+          layout::build_pipeline(c.job.model, c.job.layout, c.job.placement()).value();
+      estimate::Estimate whole;
+      estimator.evaluate(c.job, cut, whole);
+      EXPECT_EQ(c.estimate.step_time_s, whole.step_time_s);
+      EXPECT_EQ(c.estimate.memory.peak, whole.memory.peak);
+      EXPECT_GT(c.estimate.kernels.of(estimate::Work::gemm), 0);
+      EXPECT_EQ(c.estimate.kernels.of(estimate::Work::gemm),
+                whole.kernels.of(estimate::Work::gemm));
+      ++listed;
+    }
+  }
+  EXPECT_GT(listed, 10);
+}
+
 TEST(Search, SimplerVariantsAreWithinTheToleranceAndNoMoreComplex) {
   const hardware::Cluster cluster = hardware::load_cluster("dgx-h100", TRIFOLD_SOURCE_DIR).value();
   const hardware::Profile profile = hardware::profile_of(cluster, TRIFOLD_SOURCE_DIR).value();
