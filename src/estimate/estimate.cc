@@ -77,18 +77,21 @@ double round_wait(const layout::ScheduleShape& shape, double send, double chunk)
   return std::max(0.0, shape.pp * send - behind * chunk);
 }
 
-}  // namespace
+struct Sends {
+  double total = 0;    // seconds of all pipeline messages of one rank
+  double exposed = 0;  // what the step waits for
+};
 
-Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer, double forward,
+// `one`: seconds of a message; `forward`, `backward`: of a mean chunk's unit.
+Sends pipeline_sends(const job::Job& job, double p2p_exposed, double one, double forward,
                      double backward) {
   const layout::Layout& l = job.layout;
   if (l.pp == 1) return {};
-  const double one = cost::pipeline_send(job, pricer).seconds;
   const double m = static_cast<double>(job.microbatches());
   Sends s;
   s.total = 2 * m * l.vpp * one;
   const bool overlapped = l.vpp > 1 && job.techniques.has(Overlap::pipeline_p2p);
-  s.exposed = s.total * (overlapped ? pricer.constants().p2p_exposed : 1.0) + 2 * (l.pp - 1) * one;
+  s.exposed = s.total * (overlapped ? p2p_exposed : 1.0) + 2 * (l.pp - 1) * one;
   if (overlapped && job.schedule.kind == layout::ScheduleKind::interleaved) {
     const layout::ScheduleShape shape = job.schedule_shape();
     s.exposed += (l.vpp - 1) * (round_wait(shape, one, forward) + round_wait(shape, one, backward));
@@ -96,8 +99,6 @@ Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer, double for
   s.total += 2 * (l.pp - 1) * one;
   return s;
 }
-
-namespace {
 
 void set_interval(const cost::Constants& constants, const StageTime& stage, double busy_share,
                   Estimate& out) {
@@ -141,7 +142,8 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
     backward += stages_[r].backward_chunk;
     wgrad += stages_[r].wgrad_chunk;
   }
-  if (pipeline.vpp > 1) set_chunk_times(job, pipeline), set_hops(job);
+  const double send = p > 1 ? cost::pipeline_send(job, pricer_).seconds : 0;
+  if (pipeline.vpp > 1) set_chunk_times(job, pipeline), set_hops(job, send);
   lockstep(job, pipeline, chunks_, lockstep_);
   // The stage that is done last, its own reduction and update included.
   std::size_t last = 0;
@@ -167,7 +169,8 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   const StageTime& stage = stages_[last];
   const double m = static_cast<double>(job.microbatches());
   const double stages = static_cast<double>(p);
-  const Sends sends = pipeline_sends(job, pricer_, forward / stages, backward / stages);
+  const Sends sends = pipeline_sends(job, pricer_.constants().p2p_exposed, send, forward / stages,
+                                     backward / stages);
   Time& time = out.time;
   time.compute = work.compute;
   time.recompute = work.recompute;
@@ -186,7 +189,7 @@ void Estimator::evaluate_time(const job::Job& job, const layout::Pipeline& pipel
   set_throughput(job, out);
 }
 
-void Estimator::set_hops(const job::Job& job) {
+void Estimator::set_hops(const job::Job& job, double send) {
   chunks_.forward_hop_s = chunks_.backward_hop_s = 0;
   if (!job.techniques.has(Overlap::pipeline_p2p)) return;
   double behind_forward = 0, behind_backward = 0;
@@ -200,7 +203,6 @@ void Estimator::set_hops(const job::Job& job) {
     behind_forward = attention(layer::Pass::dgrad) + attention(layer::Pass::wgrad);
     if (job.techniques.has(Overlap::delay_wgrad)) behind_backward = attention(layer::Pass::wgrad);
   }
-  const double send = cost::pipeline_send(job, pricer_).seconds;
   chunks_.forward_hop_s = std::max(0.0, send - behind_forward);
   chunks_.backward_hop_s = std::max(0.0, send - behind_backward);
 }
@@ -225,9 +227,13 @@ void Estimator::set_chunk_times(const job::Job& job, const layout::Pipeline& pip
     }
 }
 
+KernelTime Estimator::kernels(const job::Job& job) {
+  return kernel_time(job, contents_[slowest_], blocks_);
+}
+
 void Estimator::evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out) {
   evaluate_time(job, pipeline, out);
-  out.kernels = kernel_time(job, contents_[slowest_], blocks_);
+  out.kernels = kernels(job);
   memory::evaluate(job, pipeline, out.memory);
 }
 

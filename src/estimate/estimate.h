@@ -54,13 +54,6 @@ struct Estimate {
   memory::Memory memory;
 };
 
-struct Sends {
-  double total = 0;    // seconds of all pipeline messages of one rank
-  double exposed = 0;  // what the step waits for
-};
-// `forward`, `backward`: seconds of a mean chunk's unit.
-Sends pipeline_sends(const job::Job& job, const cost::Pricer& pricer, double forward,
-                     double backward);
 // The bubble of a stage; `forward`, `backward`, `wgrad`: a chunk of each of the other stages.
 double bubble_seconds(layout::ScheduleKind kind, double forward, double backward, double wgrad);
 
@@ -74,11 +67,13 @@ class Estimator {
   void evaluate(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
   // Step time alone (memory and kernels untouched).
   void evaluate_time(const job::Job& job, const layout::Pipeline& pipeline, Estimate& out);
+  // Of the Job whose step time was evaluated last.
+  KernelTime kernels(const job::Job& job);
   cost::Pricer& pricer() { return pricer_; }
 
  private:
   void set_chunk_times(const job::Job& job, const layout::Pipeline& pipeline);
-  void set_hops(const job::Job& job);
+  void set_hops(const job::Job& job, double send);
 
   cost::Pricer pricer_;
   std::vector<StageTime> stages_;

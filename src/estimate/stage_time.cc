@@ -194,7 +194,7 @@ Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
 void offload(const job::Job& job, const cost::Pricer& pricer, const StageContent& content,
              LayerTime& work) {
   const job::Offload& o = job.techniques.offload;
-  if (o.activation_modules.empty() && o.activation_layers == 0) return;
+  if (!o.activations()) return;
   int left = o.activation_layers > 0 ? o.activation_layers : content.decoder_layers;
   double copy = 0;
   for (int i = 0; i < model::kLayerKinds; ++i) {

@@ -136,6 +136,7 @@ struct Offload {
   int activation_layers = 0;                  // whole layers
   OptimizerOffload optimizer = OptimizerOffload::none;
   double fraction = 1.0;  // of eligible activation groups
+  bool activations() const { return !activation_modules.empty() || activation_layers > 0; }
   bool operator==(const Offload&) const = default;
 };
 

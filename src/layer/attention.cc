@@ -40,13 +40,24 @@ void tensor_parallel_leave(Builder& b, const char* name) {
   }
 }
 
+// Of a rank: replicated where tp exceeds the groups.
+double kv_heads(const Builder& b) {
+  const model::Attention& a = b.model.attention;
+  const double t = b.shape.tp;
+  return a.kind == model::AttentionKind::mla ? static_cast<double>(a.heads) / t
+                                             : std::max(static_cast<double>(a.kv_heads), t) / t;
+}
+
+// How ranks that share a sequence exchange it: Ulysses always swaps heads.
+CpComm sequence_exchange(const Builder& b) {
+  return b.job.layout.ulysses_sp > 1 ? CpComm::a2a : b.techniques.cp_comm;
+}
+
 void gqa_projections(Builder& b) {
   const model::Attention& a = b.model.attention;
   const double n = b.shape.tokens, h = static_cast<double>(b.model.hidden), t = b.shape.tp;
-  const double kv =
-      std::max(static_cast<double>(a.kv_heads), t);  // replicated when tp exceeds the groups
   const double dim = static_cast<double>(a.head_dim);
-  const double q_width = static_cast<double>(a.heads) * dim / t, kv_width = kv * dim / t;
+  const double q_width = static_cast<double>(a.heads) * dim / t, kv_width = kv_heads(b) * dim;
   b.linear("qkv", n, q_width * (a.output_gate ? 2 : 1) + 2 * kv_width, h);
   // Queries leave the fused projection through a copy; backward joins the three gradients again.
   b.elementwise("qkv_split", 4 * n * q_width, 4 * n * (q_width + 2 * kv_width));
@@ -82,18 +93,14 @@ void mla_projections(Builder& b) {
 
 void context_exchange(Builder& b, bool before) {
   const model::Attention& a = b.model.attention;
-  const layout::Layout& l = b.job.layout;
-  const int ranks = l.sequence_ranks();
+  const int ranks = b.job.layout.sequence_ranks();
   if (ranks <= 1) return;
   const double n = b.shape.tokens, t = b.shape.tp;
-  const double kv_heads = a.kind == model::AttentionKind::mla
-                              ? static_cast<double>(a.heads)
-                              : std::max(static_cast<double>(a.kv_heads), t);
   const double q = 2 * n * static_cast<double>(a.heads * a.qk_dim()) / t;
-  const double kv = 2 * n * kv_heads * static_cast<double>(a.qk_dim() + a.value_dim()) / t;
+  const double kv = 2 * n * kv_heads(b) * static_cast<double>(a.qk_dim() + a.value_dim());
   const double out = 2 * n * static_cast<double>(a.heads * a.value_dim()) / t;
   const int domains = b.shape.cp_domains;
-  const CpComm comm = l.ulysses_sp > 1 ? CpComm::a2a : b.techniques.cp_comm;
+  const CpComm comm = sequence_exchange(b);
   if (comm == CpComm::a2a || comm == CpComm::a2a_p2p) {
     const double bytes = before ? q + kv : out;
     b.collective("sequence_to_heads", Pass::forward, Family::cp_comm,
@@ -113,24 +120,16 @@ void context_exchange(Builder& b, bool before) {
   }
 }
 
-bool on_ring(const Builder& b) {
-  return b.job.layout.sequence_ranks() > 1 && b.job.layout.ulysses_sp <= 1 &&
-         b.techniques.cp_comm == CpComm::p2p;
-}
-
 // Every call of a ring after the first rescales the output and adds its own, half of the calls for
 // half of the queries (causal, balanced); backward adds query gradients so, and key and value
 // gradients to those that arrive. Read two BF16 tensors, write one. (Transformer Engine's
 // context-parallel attention.)
 void ring_merge(Builder& b, int calls, double heads) {
   const model::Attention& a = b.model.attention;
-  const double kv_heads = a.kind == model::AttentionKind::mla
-                              ? heads
-                              : std::max(1.0, static_cast<double>(a.kv_heads) / b.shape.tp);
   const double qk = static_cast<double>(a.qk_dim()), v = static_cast<double>(a.value_dim());
   const double bytes = 6 * 0.75 * b.shape.tokens * calls;
   const auto kernels = static_cast<float>(2 * calls);
-  b.elementwise("ring_merge", bytes * heads * v, bytes * (heads * qk + kv_heads * (qk + v)),
+  b.elementwise("ring_merge", bytes * heads * v, bytes * (heads * qk + kv_heads(b) * (qk + v)),
                 kernels, kernels);
 }
 
@@ -153,8 +152,9 @@ void core_attention(Builder& b, bool in_window) {
   // each, which meet as many keys a call: all of them but in the first call, as in the causal half
   // of twice the length.
   const int ranks = b.job.layout.sequence_ranks();
-  const bool swapped = b.job.layout.ulysses_sp > 1 || b.techniques.cp_comm == CpComm::a2a;
-  const int calls = on_ring(b) ? ranks : 1;
+  const CpComm comm = sequence_exchange(b);
+  const bool swapped = comm == CpComm::a2a;
+  const int calls = comm == CpComm::p2p ? ranks : 1;
   op.m = std::min(s, (calls > 1 ? 2 : 1) * s / calls);
   op.k = heads * static_cast<double>(b.job.training.micro_batch_size) * (s / calls / op.m) /
          (swapped ? ranks : 1);

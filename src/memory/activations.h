@@ -155,9 +155,8 @@ void add_experts(const job::Job& job, const Sizes& s, const Freed& f, Sink& sink
   sink.add(either(moe, OffloadModule::moe_act, s.rows * s.gate * s.expert_ffn), "expert fc1 output",
            s.by_etp, kBf16, rows, Factor{s.gate, "gate and up"}, ffn);
   // fc2 saves its own input: moe_act's group holds what the activation saved (experts.py).
-  const bool rebuilt = moe || f.has(Recompute::moe_act);
-  sink.add(group ? f.when(rebuilt, OffloadModule::fused_group_mlp, s.rows * s.expert_ffn)
-                 : f.when(rebuilt),
+  sink.add(f.when(moe || f.has(Recompute::moe_act), OffloadModule::fused_group_mlp,
+                  s.rows * s.expert_ffn),
            "expert activation output (fc2 input)", s.by_etp, s.linear_input, rows, ffn);
   sink.add(f.when(moe), "routing probability of each row", s.by_ep, kFp32, rows);
   if (!job.techniques.memory_efficient_permutation)

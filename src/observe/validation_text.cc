@@ -168,9 +168,8 @@ std::string machine_factor(const std::vector<Row>& rows) {
   }
   const double n[] = {static_cast<double>(halves[0].size()), static_cast<double>(halves[1].size())};
   return fmt::format(
-      "One B200 node (SimuMax's records), step time: raw mean {}, after one machine factor from "
-      "the "
-      "other half {} ({} and {} of the halves)\n",
+      "One B200 node (SimuMax's records), step time: raw mean {}, after one machine factor "
+      "from the other half {} ({} and {} of the halves)\n",
       percent(raw / (n[0] + n[1])), percent((corrected[0] + corrected[1]) / (n[0] + n[1])),
       percent(corrected[0] / n[0]), percent(corrected[1] / n[1]));
 }
@@ -185,12 +184,10 @@ std::string validation_text(const std::vector<Row>& rows, const std::vector<Skip
   const Ranking r = rank(ranked_groups(rows));
   if (r.groups > 0)
     text += fmt::format(
-        "Ranking, {} groups that differ only in layout or technique: best picked in {}, within 3 % "
-        "by "
-        "measurement in {} (worst {}, mean {}); of {} groups with settings stated the fastest "
-        "run's "
-        "within 3 % of the best by prediction in {} (worst {}); pairs ordered {}/{}, of those more "
-        "than 5 % apart {}/{}\n",
+        "Ranking, {} groups that differ only in layout or technique: best picked in {}, "
+        "within 3 % by measurement in {} (worst {}, mean {}); of {} groups with settings stated "
+        "the fastest run's within 3 % of the best by prediction in {} (worst {}); "
+        "pairs ordered {}/{}, of those more than 5 % apart {}/{}\n",
         r.groups, r.best_found, r.chosen_within_3_percent, percent(r.worst_regret),
         percent(r.mean_regret), r.stated_groups, r.best_within_3_percent,
         percent(r.worst_shortfall), r.pairs_ordered, r.pairs, r.clear_ordered, r.clear_pairs);

@@ -53,9 +53,7 @@ void Bounds::enter(const Geometry& geometry) {
   set_geometry(geometry, job_);
   set_variant(query_, Depth{}, Transport{}, MemorySaving{}, job_);
   microbatches_ = static_cast<double>(job_.microbatches());
-  // One message, from the exposed time of an interleaved-free pipeline: 2 m + 2 (pp - 1) of them.
-  send_s_ = estimate::pipeline_sends(job_, pricer_, 0, 0).exposed /
-            (2 * microbatches_ + 2 * (geometry.pp - 1));
+  send_s_ = geometry.pp > 1 ? cost::pipeline_send(job_, pricer_).seconds : 0;
   if (!geometry.fsdp) return;
   cost::StageParameters mean = cost::stage_parameters(job_, whole_, 0);
   mean.dense /= geometry.pp, mean.experts /= geometry.pp;

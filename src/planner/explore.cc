@@ -256,6 +256,7 @@ void Explorer::accept(const Variant& variant, int saving, bool launchable,
   if (!best) best.emplace();
   best->job = job_;
   best->estimate = estimate_;
+  best->estimate.kernels = estimator_.kernels(job_);
   best->geometry = geometry_;
   best->launchable = launchable;
   best->verdict = verdict;

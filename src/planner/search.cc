@@ -143,10 +143,7 @@ class Geometries {
 class Search {
  public:
   Search(const Query& query, const hardware::Profile& profile)
-      : query_(query),
-        space_(make_space(query)),
-        probe_(base_job(query)),
-        estimator_(query.cluster, profile) {
+      : query_(query), space_(make_space(query)), probe_(base_job(query)) {
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
     const std::size_t threads = query.threads > 0 ? static_cast<std::size_t>(query.threads) : cores;
     for (std::size_t t = 0; t < threads; ++t)
@@ -369,20 +366,8 @@ class Search {
           std::remove_if(result_.not_launchable.begin(), result_.not_launchable.end(),
                          [&](const Candidate& c) { return !faster(c, result_.plans.front()); }),
           result_.not_launchable.end());
-    for (Candidate& plan : result_.plans) complete(plan);
-    for (Candidate& plan : result_.not_launchable) complete(plan);
-    for (auto& [kind, plan] : result_.geometries) complete(plan);
     for (Candidate& plan : result_.plans)
       plan.tie = plan.estimate.low_s <= result_.plans.front().estimate.high_s;
-  }
-
-  // The search asks for step time and memory alone.
-  void complete(Candidate& plan) {
-    const job::Job& job = plan.job;
-    const Result<layout::Pipeline> cut =
-        layout::build_pipeline(job.model, job.layout, job.placement());
-    TRIFOLD_CHECK(cut);
-    estimator_.evaluate(job, *cut, plan.estimate);
   }
 
   const Query& query_;
@@ -394,7 +379,6 @@ class Search {
   std::size_t waiting_ = 0;       // ... of which these have no other yet
   std::vector<Scored*> bounded_;  // heap: bounded and not visited
   std::vector<std::unique_ptr<Explorer>> explorers_;
-  estimate::Estimator estimator_;
 };
 
 }  // namespace

@@ -49,8 +49,7 @@ void Lowering::begin_step() {
     for (int c = 0; c < p.chunks; ++c) data_.push_back(data_work(chunk_at(pipeline_, p, r, c)));
   last_backward_layer_.clear();
   layer_copy_s_.clear();
-  const job::Offload& o = job_.techniques.offload;
-  if (!o.activation_modules.empty() || o.activation_layers > 0)
+  if (job_.techniques.offload.activations())
     for (const bool moe : {false, true})
       layer_copy_s_.push_back(static_cast<double>(memory::host_bytes(job_, moe)) /
                               pricer_.host_copy_rate());
