@@ -54,11 +54,43 @@ struct GroupedModel {
 Result<GroupedModel> fit_grouped_measured(const GpuFacts& h200, const hardware::Profile& profile,
                                           const std::string& data_dir,
                                           std::vector<ErrorReport>& reports);
-// The fused MoE operator of moe_compact.csv, predicted with `model`: a check, and the error bar.
-Result<ErrorReport> check_grouped_fused(const GpuFacts& gpu, const hardware::Profile& profile,
-                                        const GroupedModel& model, const std::string& data_dir);
 void tabulate_grouped(const GpuFacts& gpu, const GroupedModel& model, hardware::Basis basis,
                       hardware::Profile& profile);
+
+// A rank's share of a fused MoE operator: one row of moe_compact.csv under balanced routing.
+struct FusedMoe {
+  hardware::Dtype dtype = hardware::Dtype::bf16;
+  double groups = 0, rows = 0;  // local experts, rows of each
+  double tokens = 0;            // of all ranks of the group: every rank holds them all
+  double hidden = 0, width = 0, experts = 0;
+  double seconds = 0;
+  std::string text() const;
+  // HBM traffic of what is not a GEMM: rows permuted and quantised, SwiGLU, outputs summed.
+  double row_bytes() const;
+};
+// Of one GPU (GpuFacts::gemm), with 16 rows an expert and more.
+Result<std::vector<FusedMoe>> read_fused_moe(const std::string& gpu, const std::string& data_dir);
+
+// Grouped GEMMs that are not on four streams (Profile::grouped_launch); `profile` has its dense
+// surfaces already. cuBLAS' from any rows, or from data/h200x2/gemm.csv; DeepGEMM's from its
+// README; CUTLASS' from moe_compact.csv, nothing for a GPU that has no rows there.
+struct GroupedRow {
+  double groups = 0, rows = 0, n = 0, k = 0;  // rows of each group
+  double seconds = 0;
+};
+struct GpuRates {
+  double peak = 0, hbm = 0;  // FLOP/s of the format, B/s
+};
+ErrorReport fit_launch_rows(hardware::GroupedKernel kernel, hardware::Dtype dtype,
+                            const std::vector<GroupedRow>& rows, const GpuRates& gpu,
+                            const std::string& source, hardware::Profile& profile);
+Result<void> fit_cublas_launches(const GpuFacts& h200, const std::string& data_dir,
+                                 hardware::Profile& profile, std::vector<ErrorReport>& reports);
+double fused_moe_seconds(const GpuFacts& gpu, const hardware::Profile& profile, const FusedMoe& f);
+void fit_deepgemm(const GpuFacts& h800, hardware::Profile& profile,
+                  std::vector<ErrorReport>& reports);
+Result<void> fit_fused_moe(const GpuFacts& gpu, const std::string& data_dir,
+                           hardware::Profile& profile, std::vector<ErrorReport>& reports);
 
 Result<void> fit_attention(const GpuFacts& gpu, const std::string& data_dir,
                            hardware::Profile& profile, std::vector<ErrorReport>& reports);

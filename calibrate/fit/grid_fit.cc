@@ -334,4 +334,17 @@ hardware::Grid3 tabulate(const Nodes& nodes, double error, hardware::Basis basis
   return grid;
 }
 
+ErrorReport report_of(const std::string& family, const std::vector<double>& errors) {
+  ErrorReport report;
+  report.family = family;
+  report.samples = static_cast<int>(errors.size());
+  std::vector<double> magnitude;
+  for (double e : errors) magnitude.push_back(std::abs(e));
+  report.point_median = quantile(magnitude, 0.5);
+  report.point_p90 = quantile(magnitude, 0.9);
+  report.worst = quantile(magnitude, 1);
+  report.bias = quantile(errors, 0.5);
+  return report;
+}
+
 }  // namespace trifold::fit

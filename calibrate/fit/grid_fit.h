@@ -56,6 +56,9 @@ struct ErrorReport {
   double sigma() const;
 };
 
+// Of signed errors of points that were left out.
+ErrorReport report_of(const std::string& family, const std::vector<double>& errors);
+
 struct GridFit {
   hardware::Grid3 grid;
   ErrorReport report;

@@ -5,6 +5,7 @@
 #include "calibrate/fit/csv.h"
 #include "calibrate/fit/family_fits.h"
 #include "calibrate/fit/solve.h"
+#include "hardware/gemm_shape.h"
 
 // Grouped GEMM: E experts, m rows each.
 //
@@ -12,18 +13,12 @@
 //
 // a > 1: groups fill the SMs together, so a group of m rows runs like a larger dense GEMM; e: what
 // grouping costs; w: share of HBM that reading the weights once reaches, b bytes each. a, e, w are
-// fitted to the multi-stream and strided-batched rows of data/h200x2/gemm.csv: a training stack
-// runs CUTLASS or a loop over streams, and cublasGemmGroupedBatchedEx, at 250-320 TFLOP/s, is left
-// out. Other GPUs use the same a, e, w on their own dense surface (`scaled`); a Blackwell check:
-// GB200 MXFP8 multi-stream cuBLAS, K=7168 N=2048, 2672 TFLOP/s, 0.53 of peak (facts.json
-// gb200-hist-014). dgrad and wgrad scale as the dense passes do.
+// fitted to the multi-stream rows of data/h200x2/gemm.csv: what a training stack runs. One launch
+// for all experts is grouped_launch_fit.cc's. Other GPUs use the same a, e, w on their own dense
+// surface (`scaled`); a Blackwell check: GB200 MXFP8 multi-stream cuBLAS, K=7168 N=2048, 2672
+// TFLOP/s, 0.53 of peak (facts.json gb200-hist-014). dgrad and wgrad scale as the dense passes do.
 //
-// check_grouped_fused predicts the fused MoE operator of moe_compact.csv (permute, fc1, SwiGLU,
-// fc2, unpermute) from these parts: an independent judge of the level, since another library ran
-// it.
-//
-// Known error: 6 % median and 24 % at the 90th percentile when a group count is left out; on the
-// fused operator 22 % median, 10 % too slow (another library, whose small parts are not modelled).
+// Known error: 6 % median and 24 % at the 90th percentile when a group count is left out.
 
 namespace trifold::fit {
 
@@ -33,23 +28,6 @@ using hardware::GemmPass;
 
 namespace {
 
-double bytes_per_weight(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32:
-    case Dtype::tf32:
-      return 4;
-    case Dtype::bf16:
-      return 2;
-    case Dtype::fp8_tensor:
-    case Dtype::fp8_block:
-    case Dtype::mxfp8:
-      return 1;
-    case Dtype::nvfp4:
-      return 0.5625;  // with a scale a 16 elements
-  }
-  return 2;
-}
-
 // Seconds of one group.
 double group_seconds(const GpuFacts& gpu, const hardware::Profile& profile,
                      const GroupedModel& model, Dtype dtype, GemmPass pass, double m, double n,
@@ -58,7 +36,8 @@ double group_seconds(const GpuFacts& gpu, const hardware::Profile& profile,
       profile.gemm[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(pass)];
   const double compute =
       2 * m * n * k / (gpu.peak(dtype) * model.efficiency * dense.at(m * model.rows, n, k).value);
-  const double weights = n * k * bytes_per_weight(dtype) / (model.weight_efficiency * gpu.hbm);
+  const double weights =
+      n * k * hardware::element_bytes(dtype) / (model.weight_efficiency * gpu.hbm);
   return std::max(compute, weights);
 }
 
@@ -80,19 +59,6 @@ std::vector<Row> measured_rows(const Csv& csv) {
                     csv.number(i, "d2"), csv.number(i, "d3"), csv.number(i, "us") * 1e-6});
   }
   return rows;
-}
-
-ErrorReport report_of(const std::string& family, const std::vector<double>& errors) {
-  ErrorReport report;
-  report.family = family;
-  report.samples = static_cast<int>(errors.size());
-  std::vector<double> magnitude;
-  for (double e : errors) magnitude.push_back(std::abs(e));
-  report.point_median = quantile(magnitude, 0.5);
-  report.point_p90 = quantile(magnitude, 0.9);
-  report.worst = quantile(magnitude, 1);
-  report.bias = quantile(errors, 0.5);
-  return report;
 }
 
 }  // namespace
@@ -139,36 +105,6 @@ Result<GroupedModel> fit_grouped_measured(const GpuFacts& h200, const hardware::
   model.error = reports.back().sigma();
   model.samples = static_cast<int>(rows.size());
   return model;
-}
-
-Result<ErrorReport> check_grouped_fused(const GpuFacts& gpu, const hardware::Profile& profile,
-                                        const GroupedModel& model, const std::string& data_dir) {
-  TRIFOLD_ASSIGN(csv, Csv::read(data_dir + "/third_party_measurements/moe_compact.csv"));
-  constexpr double kHbmEfficiency = 0.75, kFixed = 15e-6, kMinRows = 128;
-  std::vector<double> errors;
-  for (std::size_t i = 0; i < csv.rows(); ++i) {
-    if (csv.text(i, "gpu") != gpu.gemm || csv.text(i, "dist") != "balanced") continue;
-    const std::string_view name = csv.text(i, "dtype");
-    const Dtype dtype = name == "bfloat16" ? Dtype::bf16
-                        : name == "fp8"    ? Dtype::fp8_tensor
-                                           : Dtype::fp8_block;
-    const double tp = csv.number(i, "tp"), ep = csv.number(i, "ep");
-    const double hidden = csv.number(i, "hidden"), inter = csv.number(i, "inter") / tp;
-    const double rows = csv.number(i, "tokens") * csv.number(i, "topk") / ep;
-    const double groups = csv.number(i, "experts") / ep;
-    if (rows / groups < kMinRows || groups < 2) continue;
-    const auto gemm = [&](double n, double k) {
-      return groups *
-             group_seconds(gpu, profile, model, dtype, GemmPass::forward, rows / groups, n, k);
-    };
-    // Permute 4h, SwiGLU 6f, unpermute 4h bytes a row at 2 B an element, fp8 quantise 3 B.
-    double bytes = rows * (8 * hidden + 6 * inter);
-    if (dtype != Dtype::bf16) bytes += rows * 3 * (hidden + inter);
-    const double predicted =
-        gemm(2 * inter, hidden) + gemm(hidden, inter) + bytes / (kHbmEfficiency * gpu.hbm) + kFixed;
-    errors.push_back(predicted / (csv.number(i, "us") * 1e-6) - 1);
-  }
-  return report_of("fused MoE operator from parts (check)", errors);
 }
 
 void tabulate_grouped(const GpuFacts& gpu, const GroupedModel& model, Basis basis,

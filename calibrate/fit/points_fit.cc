@@ -259,6 +259,29 @@ struct Fitter {
                       std::move(fit.grid)});
   }
 
+  // On the dense surfaces measured here, so once those stand. What the base has of other libraries
+  // stays, `scaled`.
+  void launches() {
+    constexpr std::pair<hardware::GroupedKernel, const char*> kVariants[] = {
+        {hardware::GroupedKernel::loop, "loop"},
+        {hardware::GroupedKernel::strided, "strided"},
+        {hardware::GroupedKernel::batched, "grouped"}};
+    for (auto& kernel : out.profile.grouped_launch)
+      for (auto& launch : kernel) launch.basis = std::max(launch.basis, Basis::scaled);
+    for (const auto& [kernel, variant] : kVariants)
+      for (const auto& dtype : hardware::kDtypes) {
+        std::vector<GroupedRow> rows;
+        for (const Point& p : turns.points)
+          if (p.family == PointFamily::grouped_gemm && p.dtype == dtype.value &&
+              p.op == "forward" && p.variant == variant && p.shape[3] >= 4)
+            rows.push_back({p.shape[3], p.shape[0], p.shape[1], p.shape[2], p.us * 1e-6});
+        const GpuRates rates{gpu.peak(dtype.value).value(), gpu.hbm_bandwidth.value()};
+        if (rows.size() < kFewest || rates.peak <= 0) continue;
+        out.reports.push_back(
+            fit_launch_rows(kernel, dtype.value, rows, rates, "measured here", out.profile));
+      }
+  }
+
   void attention(bool backward) {
     const auto points = select([&](const Point& p) {
       return p.family == PointFamily::attention && (p.op == "backward") == backward;
@@ -515,6 +538,7 @@ Result<FittedProfile> fit_points(const PointsFile& file, const hardware::Cluster
   fitter.constants();
   fitter.dispatcher();
   for (auto& [slot, grid] : fitter.fitted) *slot = std::move(grid);
+  fitter.launches();
   fitter.finish_benchmark();
   return out;
 }

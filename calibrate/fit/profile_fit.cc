@@ -25,10 +25,11 @@ struct Shared {
   QuantizeCost per_tensor;
   PassRatios ratios;
   GroupedModel grouped;
+  Profile launches;  // its grouped_launch alone
   std::vector<ErrorReport> reports;
 };
 
-Result<Shared> fit_shared(const GpuFacts& h200, const std::string& data_dir) {
+Result<Shared> fit_shared(const GpuFacts& h200, const GpuFacts& h800, const std::string& data_dir) {
   Shared shared;
   Profile scratch;
   std::vector<ErrorReport> ignored;
@@ -40,7 +41,27 @@ Result<Shared> fit_shared(const GpuFacts& h200, const std::string& data_dir) {
   shared.ratios = ratios;
   TRIFOLD_ASSIGN(grouped, fit_grouped_measured(h200, scratch, data_dir, shared.reports));
   shared.grouped = grouped;
+  TRIFOLD_TRY(fit_cublas_launches(h200, data_dir, scratch, shared.reports));
+  TRIFOLD_TRY(fit_fused_moe(h200, data_dir, scratch, ignored));
+  TRIFOLD_TRY(fit_gemm(h800, data_dir, per_tensor, ratios, shared.launches, ignored));
+  fit_deepgemm(h800, shared.launches, shared.reports);
+  constexpr auto kDeepGemm = static_cast<std::size_t>(hardware::GroupedKernel::deepgemm);
+  scratch.grouped_launch[kDeepGemm] = shared.launches.grouped_launch[kDeepGemm];
+  shared.launches.grouped_launch = scratch.grouped_launch;
   return shared;
+}
+
+// The GPU's own fused operator where it was measured, else the H200's; cuBLAS' from the H200,
+// DeepGEMM's from the H800.
+Result<void> put_launches(const GpuFacts& gpu, const Shared& shared, const std::string& data_dir,
+                          FittedProfile& out) {
+  constexpr double kOtherGpu = 0.1;
+  out.profile.grouped_launch = shared.launches.grouped_launch;
+  if (gpu.profile != "h200")
+    for (auto& kernel : out.profile.grouped_launch)
+      for (hardware::GroupedLaunch& launch : kernel)
+        launch.basis = Basis::scaled, launch.error = std::hypot(launch.error, kOtherGpu);
+  return fit_fused_moe(gpu, data_dir, out.profile, out.reports);
 }
 
 // The few that no fit found, over all families.
@@ -74,7 +95,7 @@ Result<FittedProfile> fit_public(const std::string& name, const std::string& dat
     for (const GpuFacts& g : all) names.push_back(g.profile);
     return input_error("no public tables for '" + name + "'", {}, suggest(name, names));
   }
-  TRIFOLD_ASSIGN(shared, fit_shared(*find_gpu(all, "h200"), data_dir));
+  TRIFOLD_ASSIGN(shared, fit_shared(*find_gpu(all, "h200"), *find_gpu(all, "h800"), data_dir));
 
   FittedProfile out;
   Profile& profile = out.profile;
@@ -89,8 +110,7 @@ Result<FittedProfile> fit_public(const std::string& name, const std::string& dat
   const bool own_rows = name == "h200";
   tabulate_grouped(*gpu, shared.grouped, own_rows ? Basis::interpolated : Basis::scaled, profile);
   if (own_rows) out.reports.insert(out.reports.end(), shared.reports.begin(), shared.reports.end());
-  TRIFOLD_ASSIGN(fused, check_grouped_fused(*gpu, profile, shared.grouped, data_dir));
-  if (fused.samples > 0) out.reports.push_back(fused);
+  TRIFOLD_TRY(put_launches(*gpu, shared, data_dir, out));
   TRIFOLD_TRY(fit_attention(*gpu, data_dir, profile, out.reports));
   TRIFOLD_TRY(fit_collectives(*gpu, data_dir, profile, out.reports));
   TRIFOLD_TRY(fit_dispatchers(*gpu, data_dir, profile, out.reports));

@@ -4,7 +4,8 @@
 //   GEMM:       t = flops / (peak u(m, n, k)) x sustained, never below reading the weights once at
 //   HBM's full rate (what is reached of it is in u); a weight gradient
 //               adds reading and writing the gradient buffer.
-//   grouped:    the same with u at rows per expert.
+//   grouped:    the same with u at rows per expert; or one launch of all experts' tiles
+//               (hardware::GroupedLaunch).
 //   attention:  t = flops / (bf16 peak x u(sequence, head dim, heads x batch)) x sustained.
 //   streaming:  t = bytes / (HBM rate x efficiency); quantise passes have their own efficiency.
 // Every kernel adds a gap on the device. Sources: calibration.md section 3, modelling.md section 3.
@@ -22,32 +23,18 @@ using hardware::Dtype;
 using hardware::Known;
 using layer::Operator;
 
-namespace {
-
-double element_bytes(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::fp32:
-    case Dtype::tf32:
-      return 4;
-    case Dtype::bf16:
-      return 2;
-    case Dtype::nvfp4:
-      return 0.5625;
-    default:
-      return 1;
-  }
+hardware::GemmRate Pricer::gemm_rate(const Operator& op, double n, double k) const {
+  if (op.family == layer::Family::grouped_gemm)
+    return profile_->grouped_rate(op.grouped_kernel, op.dtype, op.gemm_pass, op.groups, op.m, n, k);
+  return {profile_->gemm_utilisation(op.dtype, op.gemm_pass, op.m, n, k)};
 }
 
-}  // namespace
-
 Price Pricer::gemm(const Operator& op) const {
-  const bool grouped = op.family == layer::Family::grouped_gemm;
   // A data gradient's operator has its own columns and depth; surfaces are indexed by the
   // forward's.
   const bool swapped = op.gemm_pass == hardware::GemmPass::dgrad;
-  const double n = swapped ? op.k : op.n, k = swapped ? op.n : op.k;
-  const Known u = grouped ? profile_->grouped_utilisation(op.dtype, op.gemm_pass, op.m, n, k)
-                          : profile_->gemm_utilisation(op.dtype, op.gemm_pass, op.m, n, k);
+  const hardware::GemmRate rate = gemm_rate(op, swapped ? op.k : op.n, swapped ? op.n : op.k);
+  const Known& u = rate.utilisation;
   double seconds = op.flops / (cluster_->gpu.peak(op.dtype).value() * u.value) *
                    constants_.gemm_sustained_factor * hardware::tile_waste(op.n);
   if (op.dtype == Dtype::nvfp4) seconds *= constants_.low_precision_factor;
@@ -58,8 +45,9 @@ Price Pricer::gemm(const Operator& op) const {
   if (op.gemm_pass == hardware::GemmPass::wgrad)
     seconds += kAccumulationShown * op.bytes / hbm;
   else
-    seconds = std::max(seconds, op.groups * op.n * op.k * element_bytes(op.dtype) / hbm);
-  return {seconds, u.basis, u.error};
+    seconds = std::max(seconds, op.groups * op.n * op.k * hardware::element_bytes(op.dtype) /
+                                    (rate.weight_rate * hbm));
+  return {seconds + rate.launch_s, u.basis, u.error};
 }
 
 Price Pricer::attention(const Operator& op) const {
@@ -107,8 +95,9 @@ Price Pricer::price(const Operator& op, const job::Techniques& techniques) const
       techniques.has(job::GraphScope::full_iteration) || techniques.has(job::GraphScope::layer) ||
       (op.graph_scope != 0xff && techniques.has(static_cast<job::GraphScope>(op.graph_scope)));
   const double gap = graphed ? constants_.kernel_gap_graph_s : constants_.kernel_gap_s;
-  price.seconds +=
-      gap * op.kernels / (op.family == layer::Family::grouped_gemm ? hardware::kGroupedStreams : 1);
+  const bool streams = op.family == layer::Family::grouped_gemm &&
+                       op.grouped_kernel == hardware::GroupedKernel::streams;
+  price.seconds += gap * op.kernels / (streams ? hardware::kGroupedStreams : 1);
   price.seconds *= op.repeat;
   return price;
 }

@@ -88,6 +88,7 @@ class Pricer {
 
  private:
   Price gemm(const layer::Operator& op) const;
+  hardware::GemmRate gemm_rate(const layer::Operator& op, double n, double k) const;
   Price attention(const layer::Operator& op) const;
   Price streaming(const layer::Operator& op) const;
   Price collective(const layer::Operator& op) const;

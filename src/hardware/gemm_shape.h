@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hardware/cluster.h"
+
 namespace trifold::hardware {
 
 // Output columns are computed in whole tiles; the library picks 128 or, a little more efficient,
@@ -15,6 +17,21 @@ inline double tile_waste(double columns) {
   const double narrow = std::ceil(columns / 128) * 128 / columns;
   const double wide = std::ceil(columns / 256) * 256 / columns;
   return std::min(1.04 * narrow, wide);
+}
+
+// Of a GEMM's operand in memory, scales included.
+constexpr double element_bytes(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::fp32:
+    case Dtype::tf32:
+      return 4;
+    case Dtype::bf16:
+      return 2;
+    case Dtype::nvfp4:
+      return 0.5625;  // a scale for 16 elements
+    default:
+      return 1;
+  }
 }
 
 // Streams that a grouped linear spreads its launches over; gaps overlap between them.

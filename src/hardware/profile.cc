@@ -123,6 +123,8 @@ constexpr StandIns stand_ins(Dtype dtype) {
 constexpr double kOtherPassError = 0.08;  // dgrad or wgrad read off the forward grid
 constexpr double kUngroupedError = 0.2;   // a grouped GEMM read off the dense grid
 
+const GroupedLaunch kAssumedLaunch = {0.9, 1, 0.8, 0.5, 0, 1, Basis::assumed, 0.2, ""};
+
 using Family = std::array<std::array<Grid3, kGemmPasses>, kDtypeCount>;
 
 // The nearest grid of a family, and how far it was fetched; nullptr when the family is empty.
@@ -199,6 +201,26 @@ Known Profile::grouped_utilisation(Dtype dtype, GemmPass pass, double tokens_per
     return downgrade(found.grid->at(tokens_per_expert, n, k), found.basis, found.error);
   return downgrade(gemm_utilisation(dtype, pass, tokens_per_expert, n, k), Basis::scaled,
                    kUngroupedError);
+}
+
+GemmRate Profile::grouped_rate(GroupedKernel kernel, Dtype dtype, GemmPass pass, double groups,
+                               double tokens_per_expert, double n, double k) const {
+  if (kernel == GroupedKernel::streams)
+    return {grouped_utilisation(dtype, pass, tokens_per_expert, n, k)};
+  const auto& launches = grouped_launch[static_cast<std::size_t>(kernel)];
+  const GroupedLaunch* launch = &kAssumedLaunch;
+  StandIn found;
+  for (const StandIn& stand_in : stand_ins(dtype)) {
+    if (launches[static_cast<std::size_t>(stand_in.dtype)].efficiency <= 0) continue;
+    launch = &launches[static_cast<std::size_t>(stand_in.dtype)];
+    found = stand_in;
+    break;
+  }
+  const double each = std::ceil(tokens_per_expert / launch->tile_rows) * launch->tile_rows;
+  Known u = gemm_utilisation(dtype, pass, launches_once(kernel) ? groups * each : each, n, k);
+  u.value = std::min(launch->efficiency * u.value, launch->ceiling) * tokens_per_expert / each;
+  return {downgrade(u, worse(launch->basis, found.basis), std::hypot(launch->error, found.error)),
+          launch->weight_rate, launch->launch_s};
 }
 
 Known Profile::attention_utilisation(bool backward, double sequence, double head_dim,

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "hardware/cluster.h"
+#include "hardware/grouped_kernel.h"
 
 namespace trifold::hardware {
 
@@ -52,6 +53,30 @@ struct Grid3 {
 
 enum class GemmPass : std::uint8_t { forward, dgrad, wgrad };
 inline constexpr int kGemmPasses = 3;
+
+// A grouped GEMM that is not on four streams:
+//   t = max(2 M n k / (peak x min(efficiency u(M, n, k), ceiling)),
+//           groups n k element bytes / (weight_rate x HBM)) + launch_s
+// M: the rows of all groups, each group's in whole tiles, which share the SMs as the tiles of one
+// GEMM do; in a loop u has the rows of one group. u: the dense surface.
+struct GroupedLaunch {
+  double efficiency = 0;  // 0: not measured
+  double ceiling = 1;
+  double weight_rate = 1;
+  double row_rate = 1;  // share of HBM that a fused operator's passes over its rows reach
+  double launch_s = 0;
+  int tile_rows = 1;
+  Basis basis = Basis::assumed;
+  double error = 0.2;
+  std::string source;
+};
+
+// How fast a GEMM or a layer's experts run: utilisation of the peak by the rows that count, the
+// share of HBM at which weights are read at best, what a launch adds.
+struct GemmRate {
+  Known utilisation;
+  double weight_rate = 1, launch_s = 0;
+};
 
 enum class Collective : std::uint8_t {
   all_gather,
@@ -113,6 +138,7 @@ struct Profile {
   std::array<std::array<Grid3, kGemmPasses>, kDtypeCount> gemm;
   // Grouped GEMM: x = tokens per expert, y = n, z = k; utilisation of the whole group.
   std::array<std::array<Grid3, kGemmPasses>, kDtypeCount> grouped_gemm;
+  std::array<std::array<GroupedLaunch, kDtypeCount>, kGroupedKernelCount> grouped_launch;
   // Attention, bf16 unless fp8: x = sequence of keys, y = qk head dim, z = heads x batch;
   // utilisation of the bf16 peak on causal-half FLOPs. [0] forward, [1] backward.
   std::array<Grid3, 2> attention;
@@ -123,6 +149,9 @@ struct Profile {
   Known gemm_utilisation(Dtype dtype, GemmPass pass, double m, double n, double k) const;
   Known grouped_utilisation(Dtype dtype, GemmPass pass, double tokens_per_expert, double n,
                             double k) const;
+  // By any kernel; the nearest format's launch where this one's was not measured.
+  GemmRate grouped_rate(GroupedKernel kernel, Dtype dtype, GemmPass pass, double groups,
+                        double tokens_per_expert, double n, double k) const;
   Known attention_utilisation(bool backward, double sequence, double head_dim,
                               double heads_batch) const;
   // Seconds of a collective inside one domain; `bytes` as nccl-tests counts. Unmeasured rank counts

@@ -157,6 +157,59 @@ void write_family(Json& parent, const char* key, const AxisNames& names, const F
   if (!dtypes.empty()) parent[key] = std::move(dtypes);
 }
 
+void read_launches(JsonReader& parent, Profile& profile) {
+  constexpr double kMaxEfficiency = 2;  // of a surface that another library measured
+  JsonReader kernels = parent.child("grouped_launch");
+  for (const Token<GroupedKernel>& kernel : kGroupedKernels) {
+    if (kernel.value == GroupedKernel::streams) continue;
+    JsonReader dtypes = kernels.child(kernel.name);
+    for (const Token<Dtype>& dtype : kDtypes) {
+      const bool present = dtypes.has(dtype.name);
+      JsonReader reader = dtypes.child(dtype.name);
+      if (!present) continue;
+      GroupedLaunch launch;
+      std::int64_t tile = launch.tile_rows;
+      reader.require("efficiency");
+      reader.get_in("efficiency", launch.efficiency, 0.01, kMaxEfficiency);
+      reader.get_in("ceiling", launch.ceiling, 0.01, 1);
+      reader.get_in("weight_rate", launch.weight_rate, 0.01, 1);
+      reader.get_in("row_rate", launch.row_rate, 0.01, 1);
+      reader.get_in("launch_s", launch.launch_s, 0, 1e-3);
+      reader.get_in("tile_rows", tile, 1, 1024);
+      read_quality(reader, launch.error, launch.basis, launch.source);
+      launch.tile_rows = static_cast<int>(tile);
+      profile.grouped_launch[static_cast<std::size_t>(kernel.value)]
+                            [static_cast<std::size_t>(dtype.value)] = std::move(launch);
+      dtypes.join(reader);
+    }
+    kernels.join(dtypes);
+  }
+  parent.join(kernels);
+}
+
+Json write_launches(const Profile& profile) {
+  Json kernels = Json::object();
+  for (const Token<GroupedKernel>& kernel : kGroupedKernels)
+    for (const Token<Dtype>& dtype : kDtypes) {
+      const GroupedLaunch& launch = profile.grouped_launch[static_cast<std::size_t>(kernel.value)]
+                                                          [static_cast<std::size_t>(dtype.value)];
+      if (launch.efficiency <= 0) continue;
+      Json& json = kernels[key_of(kernel.name)][key_of(dtype.name)];
+      const GroupedLaunch unset;
+      const auto put = [&](const char* key, double value, double otherwise) {
+        if (value != otherwise) json[key] = round_significant(value, 5);
+      };
+      json["efficiency"] = round_significant(launch.efficiency, 5);
+      put("ceiling", launch.ceiling, unset.ceiling);
+      put("weight_rate", launch.weight_rate, unset.weight_rate);
+      put("row_rate", launch.row_rate, unset.row_rate);
+      put("launch_s", launch.launch_s, unset.launch_s);
+      if (launch.tile_rows != unset.tile_rows) json["tile_rows"] = launch.tile_rows;
+      write_quality(json, launch.error, launch.basis, launch.source);
+    }
+  return kernels;
+}
+
 void read_attention(JsonReader& parent, std::array<Grid3, 2>& attention) {
   JsonReader passes = parent.child("attention");
   for (const bool backward : {false, true}) {
@@ -356,6 +409,7 @@ Result<Profile> read_profile(const Json& json, const std::string& file) {
   read_provenance(reader, profile.provenance);
   read_family(reader, "gemm", kGemmAxes, profile.gemm);
   read_family(reader, "grouped_gemm", kGroupedAxes, profile.grouped_gemm);
+  read_launches(reader, profile);
   read_attention(reader, profile.attention);
   reader.require("collectives");
   read_collectives(reader, profile);
@@ -372,6 +426,8 @@ Json to_json(const Profile& profile) {
   json["provenance"] = write_provenance(profile.provenance);
   write_family(json, "gemm", kGemmAxes, profile.gemm);
   write_family(json, "grouped_gemm", kGroupedAxes, profile.grouped_gemm);
+  Json launches = write_launches(profile);
+  if (!launches.empty()) json["grouped_launch"] = std::move(launches);
   Json attention = Json::object();
   if (!profile.attention[0].empty())
     attention["forward"] = write_grid(profile.attention[0], kAttentionAxes);

@@ -371,6 +371,7 @@ bool hardware_rules(Checker& c) {
                    static_cast<std::int64_t>(r.parameters.size()),
                    static_cast<std::int64_t>(wanted)) ||
          c.stop_if(t.dispatch_precision != DispatchPrecision::bf16, R::tri_dispatch_fp8) ||
+         c.stop_if(t.grouped_gemm != hardware::GroupedKernel::streams, R::tri_grouped) ||
          c.stop_if(r.echo_spare_experts > 0, R::tri_echo);
 }
 

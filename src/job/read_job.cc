@@ -117,6 +117,7 @@ void read_techniques(JsonReader r, JsonReader& parent, int tp, Techniques& out) 
   r.get_token("gradient_compression", kGradientCompressions, out.gradient_compression);
   r.get_token("implementation", kImplementations, out.implementation);
   r.get_token("attention_backend", kAttentionBackends, out.attention_backend);
+  r.get_token("grouped_gemm", hardware::kGroupedKernels, out.grouped_gemm);
   // Nobody runs tensor parallelism without it (an MoE model cannot), so silence means yes.
   out.sequence_parallel = tp > 1 && out.implementation == Implementation::transformer_engine;
   r.get("sequence_parallel", out.sequence_parallel);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/tokens.h"
+#include "hardware/grouped_kernel.h"
 #include "job/training.h"
 
 namespace trifold::job {
@@ -204,6 +205,7 @@ struct Techniques {
   GradientCompression gradient_compression = GradientCompression::none;
   Implementation implementation = Implementation::transformer_engine;
   AttentionBackend attention_backend = AttentionBackend::flash;
+  hardware::GroupedKernel grouped_gemm = hardware::GroupedKernel::streams;
   bool sequence_parallel = false;  // beside tp
   bool memory_efficient_permutation =
       true;  // probabilities applied before the second expert linear

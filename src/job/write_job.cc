@@ -112,6 +112,7 @@ Writer techniques_json(Writer w, const Techniques& t, int tp) {
           none.gradient_compression);
   w.token("implementation", kImplementations, t.implementation, none.implementation);
   w.token("attention_backend", kAttentionBackends, t.attention_backend, none.attention_backend);
+  w.token("grouped_gemm", hardware::kGroupedKernels, t.grouped_gemm, none.grouped_gemm);
   if (w.all || tp > 1) w.json["sequence_parallel"] = t.sequence_parallel && tp > 1;
   w.put("memory_efficient_permutation", t.memory_efficient_permutation,
         none.memory_efficient_permutation);

@@ -169,6 +169,7 @@ BlockKey job_key(const job::Job& job) {
       (static_cast<std::int64_t>(t.dispatcher) << 56) |
           (static_cast<std::int64_t>(t.dispatcher_sms) << 32) |
           (static_cast<std::int64_t>(t.dispatch_precision) << 24) |
+          (static_cast<std::int64_t>(t.grouped_gemm) << 8) |
           (t.memory_efficient_permutation ? 1 : 0),
       static_cast<std::int64_t>(t.recompute.bits()),
       (static_cast<std::int64_t>(t.routing.balance) << 8) |

@@ -76,12 +76,15 @@ void Builder::grouped_linear(const char* name, double n, double k) {
   op.dtype = shape.linear;
   op.m = load.padded_tokens_per_rank / groups;
   op.groups = groups;
+  op.grouped_kernel = techniques.grouped_gemm;
   op.flops = 2 * load.padded_tokens_per_rank * n * k;
   op.n = n;
   op.k = k;
-  op.kernels = fused ? 1.0f : static_cast<float>(groups);
-  op.host_ops = fused ? counts::kLinearHost
-                      : counts::kLinearHost + counts::kExpertGemmHost * static_cast<float>(groups);
+  const bool one_launch = fused || hardware::launches_once(op.grouped_kernel);
+  op.kernels = one_launch ? 1.0f : static_cast<float>(groups);
+  op.host_ops = one_launch
+                    ? counts::kLinearHost
+                    : counts::kLinearHost + counts::kExpertGemmHost * static_cast<float>(groups);
   const float tensors =
       fused ? 0.5f : static_cast<float>(groups);  // the fused kernel quantises its own output
   if (quantized)

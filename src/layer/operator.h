@@ -61,6 +61,7 @@ struct Operator {
   // experts. attention: m = key sequence, n = qk head dim, k = heads x micro-batch.
   double m = 0, n = 0, k = 0;
   int groups = 1;
+  hardware::GroupedKernel grouped_kernel = hardware::GroupedKernel::streams;  // grouped_gemm
   int repeat = 1;  // the same launch this many times (latency, kernels and time all scale)
 
   hardware::Collective collective = hardware::Collective::all_gather;  // *_comm, unless `dispatch`

@@ -78,6 +78,7 @@ void any_techniques(Techniques& t, int tp) {
   t.gradient_compression = any_of(kGradientCompressions);
   t.implementation = any_of(kImplementations);
   t.attention_backend = any_of(kAttentionBackends);
+  t.grouped_gemm = any_of(hardware::kGroupedKernels);
   t.sequence_parallel = tp > 1 && coin();
   t.memory_efficient_permutation = coin();
   t.paged_stash = coin();

@@ -38,6 +38,28 @@ TEST_F(PriceTest, DispatchIsTheSlowerOfItsLinksPlusLatency) {
   EXPECT_NEAR(pricer.price(op, techniques).seconds, 5e-3 + 1e-5, 1e-9);
 }
 
+// Four streams pay a launch an expert; one launch pays one, and reads weights at its own rate.
+TEST_F(PriceTest, SmallExpertsAreWorthOneLaunch) {
+  layer::Operator op;
+  op.family = layer::Family::grouped_gemm;
+  op.m = 128, op.n = 4096, op.k = 7168, op.groups = 32;
+  op.flops = 2 * op.groups * op.m * op.n * op.k;
+  op.kernels = 32;
+  const Pricer pricer(cluster, profile);
+  const double streams = pricer.price(op, {}).seconds;
+  op.grouped_kernel = hardware::GroupedKernel::strided;
+  op.kernels = 1;
+  const double once = pricer.price(op, {}).seconds;
+  const double rate =
+      profile
+          .grouped_launch[static_cast<std::size_t>(hardware::GroupedKernel::strided)]
+                         [static_cast<std::size_t>(hardware::Dtype::bf16)]
+          .weight_rate;
+  const double weights = op.groups * op.n * op.k * 2 / (cluster.gpu.hbm_bandwidth.value() * rate);
+  EXPECT_GE(once, weights);
+  EXPECT_LT(once, 0.85 * streams);
+}
+
 // All wait for the slowest GPU and for the node that lost NICs.
 TEST_F(PriceTest, TheWorstOfTheMachineSetsThePace) {
   layer::Operator gemm;

@@ -23,6 +23,8 @@ Json sample() {
         "error": 0.07, "basis": "interpolated"}}},
     "grouped_gemm": {"fp8_block": {"wgrad": {"tokens_per_expert": [256], "n": [4096], "k": [7168],
         "utilisation": [0.4], "error": 0.1, "basis": "scaled"}}},
+    "grouped_launch": {"cutlass": {"bf16": {"efficiency": 0.5, "weight_rate": 0.9, "row_rate": 0.4,
+        "launch_s": 1e-05, "tile_rows": 128, "error": 0.1, "basis": "scaled"}}},
     "attention": {"forward": {"sequence": [512, 4096], "head_dim": [128], "heads_batch": [64],
         "utilisation": [0.11, 0.58], "error": 0.05, "basis": "measured"}},
     "collectives": {"all_gather": [
@@ -66,6 +68,11 @@ TEST(ProfileJson, ReadsEveryField) {
             Basis::scaled);  // support 0
   EXPECT_NEAR(p.grouped_utilisation(Dtype::fp8_block, GemmPass::wgrad, 256, 4096, 7168).value, 0.4,
               1e-12);
+  const GroupedLaunch& launch = p.grouped_launch[static_cast<std::size_t>(GroupedKernel::cutlass)]
+                                                [static_cast<std::size_t>(Dtype::bf16)];
+  EXPECT_EQ(launch.efficiency, 0.5);
+  EXPECT_EQ(launch.tile_rows, 128);
+  EXPECT_EQ(launch.row_rate, 0.4);
   EXPECT_EQ(p.attention_utilisation(false, 4096, 128, 64).basis, Basis::measured);
   EXPECT_DOUBLE_EQ(p.collective_seconds(Collective::all_gather, 8, 1048576).value, 1.71e-5);
   EXPECT_EQ(p.dispatchers.at("deepep").default_sms, 20);

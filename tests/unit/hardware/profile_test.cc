@@ -124,6 +124,41 @@ TEST(Profile, GroupedFallsBackToDense) {
   EXPECT_NEAR(p.grouped_utilisation(Dtype::bf16, GemmPass::forward, 100, 10, 1).value, 0.33, 1e-12);
 }
 
+// Groups of one launch share the SMs like one GEMM of all rows, in whole tiles; a loop does not.
+TEST(Profile, OneLaunchRunsAtTheDenseRateOfAllRows) {
+  Profile p;
+  p.gemm[at(Dtype::bf16)][at(GemmPass::forward)] = make_grid({128, 1024}, {10}, {1}, {0.1, 0.8});
+  const auto rate = [&](GroupedKernel kernel, double rows) {
+    return p.grouped_rate(kernel, Dtype::bf16, GemmPass::forward, 8, rows, 10, 1);
+  };
+  const auto set = [&](GroupedKernel kernel, GroupedLaunch launch) {
+    launch.efficiency = 0.5, launch.weight_rate = 0.7, launch.launch_s = 2e-6;
+    p.grouped_launch[static_cast<std::size_t>(kernel)][at(Dtype::bf16)] = launch;
+  };
+  set(GroupedKernel::strided, {});
+  set(GroupedKernel::loop, {});
+  GroupedLaunch tiled;
+  tiled.tile_rows = 128;
+  set(GroupedKernel::cutlass, tiled);
+  GroupedLaunch capped;
+  capped.ceiling = 0.3;
+  set(GroupedKernel::batched, capped);
+  EXPECT_NEAR(rate(GroupedKernel::strided, 128).utilisation.value, 0.5 * 0.8, 1e-12);
+  EXPECT_EQ(rate(GroupedKernel::strided, 128).weight_rate, 0.7);
+  EXPECT_EQ(rate(GroupedKernel::strided, 128).launch_s, 2e-6);
+  EXPECT_NEAR(rate(GroupedKernel::loop, 128).utilisation.value, 0.5 * 0.1, 1e-12);
+  EXPECT_NEAR(rate(GroupedKernel::cutlass, 96).utilisation.value, 0.5 * 0.8 * 96 / 128, 1e-12);
+  EXPECT_NEAR(rate(GroupedKernel::batched, 128).utilisation.value, 0.3, 1e-12);
+  // Another format's launch stands in; without any there is a default, and both say so.
+  EXPECT_EQ(p.grouped_rate(GroupedKernel::loop, Dtype::mxfp8, GemmPass::forward, 8, 128, 10, 1)
+                .utilisation.basis,
+            Basis::assumed);
+  EXPECT_EQ(Profile{}
+                .grouped_rate(GroupedKernel::loop, Dtype::bf16, GemmPass::forward, 8, 128, 10, 1)
+                .utilisation.basis,
+            Basis::assumed);
+}
+
 TEST(Profile, PriorsAreSaturatingAndAssumed) {
   const Profile p;
   const auto u = [&](double m) {

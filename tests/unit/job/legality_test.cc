@@ -358,6 +358,8 @@ const Case kCases[] = {
      [](J j) { j.techniques.gradient_compression = GradientCompression::bf16_all_to_all; }},
     {"TRI-DISPATCH-FP8", Base::moe,
      [](J j) { j.techniques.dispatch_precision = DispatchPrecision::fp8; }},
+    {"TRI-GROUPED", Base::moe,
+     [](J j) { j.techniques.grouped_gemm = hardware::GroupedKernel::cutlass; }},
     {"TRI-ECHO", Base::moe, [](J j) { j.techniques.routing.echo_spare_experts = 1; }}};
 
 std::string ids(const std::vector<Verdict>& verdicts) {
