@@ -6,10 +6,9 @@
 // collectives under `tp_comm`, and the CP ring under attention, show a fraction; the rest hides. A
 // shared expert on its own stream (`shared_expert`) hides dispatch and combine behind its compute.
 //
-// Merged forward-backward (`ep_a2a`, megatron.md 4.4): C.bwd | A.fwd, D.fwd | X.bwd, D.bwd | (W) +
-// X.fwd, C.fwd | A.bwd. A pair of compute g and communication c takes g + min(g, c) x (SMs lent /
-// SMs) + leak x min(g, c) + max(0, c - g). MegaScale's operators (`inter_op`, `intra_op`,
-// arXiv:2505.11432) overlap inside one micro-batch: `inter_op` hides transfers behind
+// Merged forward-backward (`ep_a2a`): cost/merged_pair.h. Beside one another passes lose the
+// dispatcher's share of the SMs and a leak, transfers the leak. MegaScale's operators (`inter_op`,
+// `intra_op`, arXiv:2505.11432) overlap inside one micro-batch: `inter_op` hides transfers behind
 // what does not depend on them (the shared expert; in backward the return of dispatch behind weight
 // gradients), `intra_op` fuses them tile by tile, which leaves max(compute, comm) and
 // a tile's tail.
@@ -19,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cost/merged_pair.h"
 #include "memory/stage.h"
 
 namespace trifold::estimate {
@@ -135,57 +135,62 @@ Duration direction(const Context& c, const job::Job& job, bool backward, double 
   return d;
 }
 
+// Collectives that the passes of A wait for.
+double others(const Duration& d) { return d.exposed[index(Comm::tp)] + d.exposed[index(Comm::cp)]; }
+
+cost::MergedPair pair_of(const Context& c, const LayerTime& alone) {
+  const auto a = [&](Pass p) {
+    return c.compute(Segment::attention, p) + c.compute(Segment::shared, p);
+  };
+  const auto x = [&](Pass p) {
+    return c.compute(Segment::experts, p) + c.compute(Segment::dispatch, p);
+  };
+  const auto comm = [&](Segment s, Pass p) { return c.family(s, p, Family::ep_comm); };
+  const bool delayed = c.has(Overlap::delay_wgrad);
+  cost::MergedPair p;
+  p.attention_forward = a(Pass::forward) + others(alone.forward);
+  p.attention_backward = a(Pass::dgrad) + a(Pass::recompute) + others(alone.backward);
+  p.experts_forward = x(Pass::forward);
+  p.experts_backward = x(Pass::dgrad) + x(Pass::recompute);
+  (delayed ? p.attention_wgrad : p.attention_backward) += a(Pass::wgrad);
+  (delayed ? p.experts_wgrad : p.experts_backward) += x(Pass::wgrad);
+  p.dispatch_forward = comm(Segment::dispatch, Pass::forward);
+  p.dispatch_backward = comm(Segment::dispatch, Pass::dgrad);
+  p.combine_forward =
+      comm(Segment::combine, Pass::forward) + c.compute(Segment::combine, Pass::forward);
+  p.combine_backward =
+      comm(Segment::combine, Pass::dgrad) + c.compute(Segment::combine, Pass::dgrad);
+  return p;
+}
+
 // One forward beside one backward of the same kind of layer.
 Duration merged(const Context& c, const LayerTime& alone, double sm_share) {
-  const double comm_f_d = c.family(Segment::dispatch, Pass::forward, Family::ep_comm);
-  const double comm_f_c = c.family(Segment::combine, Pass::forward, Family::ep_comm);
-  const double comm_b_d = c.family(Segment::dispatch, Pass::dgrad, Family::ep_comm);
-  const double comm_b_c = c.family(Segment::combine, Pass::dgrad, Family::ep_comm);
-  const double total = comm_f_d + comm_f_c + comm_b_d + comm_b_c;
-  Duration d = alone.forward;
-  d += alone.backward;
-  if (total <= 0) return d;
-  const bool delayed = c.has(Overlap::delay_wgrad);
-  const auto segment = [&](Segment s, Pass p) { return c.compute(s, p); };
-  const double a_f = segment(Segment::attention, Pass::forward);
-  const double x_f =
-      segment(Segment::experts, Pass::forward) + segment(Segment::shared, Pass::forward);
-  const double x_dgrad = segment(Segment::experts, Pass::dgrad) +
-                         segment(Segment::shared, Pass::dgrad) +
-                         segment(Segment::experts, Pass::recompute);
-  const double x_wgrad =
-      segment(Segment::experts, Pass::wgrad) + segment(Segment::shared, Pass::wgrad);
-  const double a_b = segment(Segment::attention, Pass::dgrad) +
-                     segment(Segment::attention, Pass::recompute) +
-                     (delayed ? 0.0 : segment(Segment::attention, Pass::wgrad));
-  // A.bwd before X.fwd: it has to wait for D.bwd, and C.fwd is left with A's weight gradient.
+  double transfers = 0;
+  for (const Segment s : {Segment::dispatch, Segment::combine})
+    for (const Pass p : {Pass::forward, Pass::dgrad}) transfers += c.family(s, p, Family::ep_comm);
+  Duration m = alone.forward;
+  m += alone.backward;
+  if (transfers <= 0) return m;
+  const cost::MergedPair even = pair_of(c, alone);
   const bool early = c.has(Overlap::early_attn_release);
-  const double a_delayed = delayed ? segment(Segment::attention, Pass::wgrad) : 0;
-  const double pairs[4][2] = {{comm_b_c, a_f},
-                              {comm_f_d, delayed ? x_dgrad : x_dgrad + x_wgrad},
-                              {comm_b_d, (delayed ? x_wgrad : 0) + (early ? 0 : x_f)},
-                              {comm_f_c, early ? a_delayed : a_b}};
-  const bool full_graph = c.techniques.has(job::GraphScope::full_iteration);
-  const double leak = full_graph ? c.constants.overlap_leak_graph : c.constants.overlap_leak;
+  const double blocked = m.recompute + others(m), busy = m.compute;
+  const double beside = std::max(0.0, transfers + busy + blocked - even.seconds(early));
+  const double leak = c.constants.leak(c.techniques);
+  const double passes = 1 + (sm_share + leak) * beside / (busy + blocked);
+  const double pair = even.slowed(passes, 1 + leak * beside / transfers).seconds(early);
+  const double slowed = busy * passes;
+  m.host = 0;
+  m.compute = std::min(slowed, pair - blocked);
   // While the host waits for row counts nothing is launched beside them.
-  double exposed = c.comm(Pass::recompute, Family::ep_comm) +
-                   c.family(Segment::attention, Pass::forward, Family::ep_comm);
-  double slowdown = 0;
-  for (const auto& [comm, compute] : pairs) {
-    const double both = std::min(comm, compute);
-    exposed += std::max(0.0, comm - compute) + leak * both;
-    slowdown += both * sm_share;
-  }
-  Duration m;
-  m.compute = alone.forward.compute + alone.backward.compute + slowdown;
-  m.recompute = alone.backward.recompute;
-  for (int i = 0; i < kComms; ++i)
-    m.exposed[static_cast<std::size_t>(i)] = d.exposed[static_cast<std::size_t>(i)];
-  m.exposed[index(Comm::ep)] = exposed;
+  m.exposed[index(Comm::ep)] = std::max(0.0, pair - slowed - blocked) +
+                               c.comm(Pass::recompute, Family::ep_comm) +
+                               c.family(Segment::attention, Pass::forward, Family::ep_comm);
   double host = c.cost.host_s[index(Pass::forward)] + c.cost.host_s[index(Pass::dgrad)] +
                 c.cost.host_s[index(Pass::recompute)];
-  if (!full_graph) host = host * c.constants.host_overlap_factor + c.cost.merge_host_s;
+  const bool graph = c.techniques.has(job::GraphScope::full_iteration);
+  if (!graph) host = host * c.constants.host_overlap_factor + c.cost.merge_host_s;
   wait_for_host(m, host);
+  if (!graph) m.host += cost::kPairHops;
   return m;
 }
 

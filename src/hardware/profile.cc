@@ -44,7 +44,7 @@ const std::vector<ConstantSpec> kConstants = {
      "HybridEP's routing metadata ahead of a dispatch that crosses domains (3.109 s a step in a trace of Qwen3-30B on 16 H100: 64 micro-batches x 48 layers)"},
     {"ep_scaleout_latency_factor", "1", 1.0, 0.1, 3,
      "latency of a dispatch that crosses domains in a training step, over the benchmark's"},
-    {"overlap_leak", "1", 0.1, 0, 0.6, "share of overlapped communication that still shows"},
+    {"overlap_leak", "1", 0.1, 0, 0.6, "of what runs side by side in a merged pair: what that costs besides the dispatcher's SMs"},
     {"overlap_leak_graph", "1", 0.07, 0, 0.3, "the same under CUDA graphs"},
     {"tp_overlap_exposed", "1", 0.3, 0, 1, "share of overlapped tensor-parallel communication that shows"},
     {"cp_overlap_exposed", "1", 0.2, 0, 1, "share of overlapped context-parallel communication that shows"},

@@ -38,6 +38,10 @@ Stream stream_of(const Operator& op) {
   return op.family == Family::ep_comm ? Stream::dispatch : Stream::tensor;
 }
 
+bool is_exchange(const Operator& op) {
+  return op.family == Family::ep_comm && op.pass != Pass::recompute && !op.blocks;
+}
+
 // Gathers a block's timed operators and the index lists that become pieces.
 class Assembler {
  public:
@@ -47,7 +51,8 @@ class Assembler {
         pricer_(pricer),
         options_(options),
         loads_(loads),
-        sms_(pricer.cluster().gpu.sms) {}
+        sms_(pricer.cluster().gpu.sms),
+        leak_(pricer.constants().leak(job.techniques)) {}
 
   void build(layer::BlockRole role, model::LayerKind kind, double host_forward,
              double host_backward, BlockProgram& out);
@@ -57,12 +62,13 @@ class Assembler {
   std::uint8_t load_of(const Operator& op, double seconds) const;
   template <class Accept>
   Piece gather(Accept accept, BlockProgram& out) const;
+  void merged_pieces(BlockProgram& out) const;
 
   const job::Job& job_;
   const cost::Pricer& pricer_;
   const LoweringOptions& options_;
   sim::LoadTable& loads_;
-  double sms_;
+  double sms_, leak_;
   layer::Block block_;
   std::vector<TimedOp> timed_;
 };
@@ -70,6 +76,7 @@ class Assembler {
 std::uint8_t Assembler::load_of(const Operator& op, double seconds) const {
   if (!options_.contention || op.blocks) return 0;
   const Contention& c = options_.model;
+  const hardware::Cluster& cluster = pricer_.cluster();
   switch (op.family) {
     case Family::gemm:
     case Family::grouped_gemm: {
@@ -77,10 +84,10 @@ std::uint8_t Assembler::load_of(const Operator& op, double seconds) const {
       const double groups = std::max(1, op.groups);
       const double tiles = groups * std::ceil(op.m / 128) * std::ceil(op.n / 256);
       const double waves = std::min(16.0, std::ceil(tiles / sms_));
-      return loads_.add(gemm_load(c, waves < 9 ? waves * sms_ : 16 * sms_, sms_, sms_));
+      return loads_.add(gemm_load(c, waves < 9 ? waves * sms_ : 16 * sms_, sms_, sms_, leak_));
     }
     case Family::attention:
-      return loads_.add(gemm_load(c, 0, sms_, sms_));
+      return loads_.add(gemm_load(c, 0, sms_, sms_, leak_));
     case Family::memory_bound:
     case Family::quantize:
       return loads_.add(memory_load(c));
@@ -91,10 +98,15 @@ std::uint8_t Assembler::load_of(const Operator& op, double seconds) const {
       const double ctas = op.dispatch ? pricer_.dispatcher_sms(job_.techniques) : kCollectiveCtas;
       const double moved =
           op.dispatch ? op.scaleup_bytes + op.scaleout_bytes + op.bytes : 2 * op.bytes * op.repeat;
-      const double share =
-          seconds > 0 ? moved / seconds / pricer_.cluster().gpu.hbm_bandwidth.value() : 0;
+      const double share = seconds > 0 ? moved / seconds / cluster.gpu.hbm_bandwidth.value() : 0;
       const double rounded = std::ceil(share * 20) / 20;  // few distinct loads
-      return loads_.add(transfer_load(c, scaleout ? kScaleOut : kScaleUp, ctas, sms_, rounded));
+      sim::Load load = transfer_load(c, scaleout ? kScaleOut : kScaleUp, ctas, sms_, rounded);
+      // Rows for the own domain, and of others on their way through it.
+      if (op.dispatch && scaleout && seconds > 0)
+        load.use[kScaleUp] = std::min(
+            1.0,
+            std::ceil(20 * op.scaleup_bytes / seconds / cluster.scaleup_bandwidth.value()) / 20);
+      return loads_.add(load);
     }
   }
   return 0;
@@ -137,6 +149,40 @@ Piece Assembler::gather(Accept accept, BlockProgram& out) const {
   return piece;
 }
 
+// What a merged pair runs on the dispatch stream: transfers, which lose the leak beside another
+// micro-batch's compute (what that loses is contention.cc's), and what combine does to rows.
+void Assembler::merged_pieces(BlockProgram& out) const {
+  const bool slower = options_.contention && job_.techniques.has(job::Overlap::ep_a2a);
+  const auto exchange = [&](Segment segment, bool forward) {
+    const Piece p = gather(
+        [&](const Operator& op) {
+          return is_exchange(op) && op.segment == segment && (op.pass == Pass::forward) == forward;
+        },
+        out);
+    for (int i = p.begin; slower && i < p.end; ++i) {
+      sim::Picoseconds& work = out.ops[static_cast<std::size_t>(i)].work;
+      work = static_cast<sim::Picoseconds>(static_cast<double>(work) * (1 + leak_));
+    }
+    return p;
+  };
+  out.f_dispatch_comm = exchange(Segment::dispatch, true);
+  out.f_combine_comm = exchange(Segment::combine, true);
+  out.b_dispatch_comm = exchange(Segment::dispatch, false);
+  out.b_combine_comm = exchange(Segment::combine, false);
+  out.routed = !out.f_dispatch_comm.empty() || !out.f_combine_comm.empty();
+  const auto beside_transfers = [&](const Piece& p) {
+    const int begin = static_cast<int>(out.ops.size());
+    for (int i = p.begin; i < p.end; ++i) {
+      TimedOp op = out.ops[static_cast<std::size_t>(i)];
+      if (out.routed) op.stream = Stream::dispatch;
+      out.ops.push_back(op);
+    }
+    return Piece{begin, static_cast<int>(out.ops.size())};
+  };
+  out.f_combined = beside_transfers(out.f[static_cast<std::size_t>(Segment::combine)]);
+  out.b_combining = beside_transfers(out.b[static_cast<std::size_t>(Segment::combine)]);
+}
+
 void Assembler::build(layer::BlockRole role, model::LayerKind kind, double host_forward,
                       double host_backward, BlockProgram& out) {
   layer::build_block(job_, role, kind, block_);
@@ -147,9 +193,6 @@ void Assembler::build(layer::BlockRole role, model::LayerKind kind, double host_
   out.host_backward_s = host_backward;
   const auto forward = [](const Operator& op) { return op.pass == Pass::forward; };
   const auto is_wgrad = [](const Operator& op) { return op.pass == Pass::wgrad; };
-  const auto is_exchange = [](const Operator& op) {
-    return op.family == Family::ep_comm && op.pass != Pass::recompute && !op.blocks;
-  };
   out.forward = gather(forward, out);
   out.backward = gather([&](const Operator& op) { return !forward(op); }, out);
   out.dgrad = gather([&](const Operator& op) { return !forward(op) && !is_wgrad(op); }, out);
@@ -166,20 +209,9 @@ void Assembler::build(layer::BlockRole role, model::LayerKind kind, double host_
     out.w[static_cast<std::size_t>(s)] =
         gather([&](const Operator& op) { return is_wgrad(op) && here(op); }, out);
   }
-  const auto exchange = [&](Segment segment, bool is_forward) {
-    return gather(
-        [&](const Operator& op) {
-          return is_exchange(op) && op.segment == segment && forward(op) == is_forward;
-        },
-        out);
-  };
-  out.f_dispatch_comm = exchange(Segment::dispatch, true);
-  out.f_combine_comm = exchange(Segment::combine, true);
-  out.b_dispatch_comm = exchange(Segment::dispatch, false);
-  out.b_combine_comm = exchange(Segment::combine, false);
+  merged_pieces(out);
   out.waits_for_counts = std::any_of(block_.operators.begin(), block_.operators.end(),
                                      [](const Operator& op) { return op.blocks; });
-  out.routed = !out.f_dispatch_comm.empty() || !out.f_combine_comm.empty();
   const Piece s = out.f[static_cast<std::size_t>(Segment::shared)];
   // The shared expert's first linear runs beside dispatch, the rest beside combine.
   const int middle = s.begin + (s.end - s.begin) / 2;

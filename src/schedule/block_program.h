@@ -77,6 +77,8 @@ struct BlockProgram {
   // of D and C stand alone, their kernels (permutes, residuals) beside them.
   std::array<Piece, layer::kSegments> f, b, w;
   Piece f_dispatch_comm, f_combine_comm, b_dispatch_comm, b_combine_comm;
+  // f and b of combine on the dispatch stream, where a merged pair runs them.
+  Piece f_combined, b_combining;
   Piece f_shared_first, f_shared_second;
   bool routed = false;            // has dispatch and combine
   bool waits_for_counts = false;  // the attention segment ends with an exchange that

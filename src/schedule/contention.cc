@@ -29,11 +29,13 @@
 
 namespace trifold::schedule {
 
-sim::Load gemm_load(const Contention& c, double tiles, double sms_used, double sms) {
+sim::Load gemm_load(const Contention& c, double tiles, double sms_used, double sms,
+                    double scaleout) {
   sim::Load load;
   load.use[kSms] = sms_used / sms;
   load.use[kHbm] = c.gemm_hbm;
   load.sensitivity[kScaleUp] = c.gemm_link;
+  load.sensitivity[kScaleOut] = scaleout;
   load.fill = c.occupancy * sms_used / sms;
   if (tiles > 0) load.rounds = tiles / sms_used, load.grain = c.wave;
   return load;

@@ -28,8 +28,10 @@ struct Contention {
   bool operator==(const Contention&) const = default;
 };
 
-// A GEMM of `tiles` output tiles on `sms_used` of `sms`.
-sim::Load gemm_load(const Contention& c, double tiles, double sms_used, double sms);
+// A GEMM of `tiles` output tiles on `sms_used` of `sms`. `scaleout`: what it loses beside NIC
+// traffic, which two GPUs could not show.
+sim::Load gemm_load(const Contention& c, double tiles, double sms_used, double sms,
+                    double scaleout = 0);
 // A kernel that streams through HBM on every SM.
 sim::Load memory_load(const Contention& c);
 // A transfer driven by `ctas` SMs over a link (kScaleUp, kScaleOut), or by a copy engine (ctas 0).

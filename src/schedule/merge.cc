@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One unit's forward against another's backward, layer by layer (Megatron's combined 1F1B,
-// megatron.md 4.4):
+// One unit's forward against another's backward, layer by layer: cost/merged_pair.h, with
 //
-//   dispatch stream: C.bwd          D.fwd  ->  D.bwd                     C.fwd
-//   compute stream:  A.fwd       X.bwd(dgrad) -> X.wgrad -> X.fwd        A.bwd(dgrad)  A.wgrad
-//
-// Without `delay_wgrad` the weight gradients run inside X.bwd and A.bwd, so D.bwd starts later and
-// has X.fwd alone for cover. The shared expert runs with the experts. Layers pair by count; surplus
-// layers, embedding and head run alone. Transfers that cannot hide show as waits of the compute
-// stream; `early_attn_release` moves A.bwd before X.fwd, so that C.fwd has A.wgrad alone for cover.
-// What the dispatcher's SMs cost the GEMMs comes from contention.cc. An MTP depth is a
-// layer with its projection before attention. With `delay_wgrad` the chunk's first layer sends its
-// gradient before A.wgrad (Megatron's model_chunk_schedule_plan.py).
+//   * layers paired by count; surplus layers, embedding and head run alone;
+//   * transfers that cannot hide shown as waits of the compute stream;
+//   * what the dispatcher's SMs cost the GEMMs from contention.cc;
+//   * an MTP depth as a layer with its projection before attention;
+//   * under `delay_wgrad` the chunk's first layer sending its gradient before A.wgrad
+//     (Megatron's model_chunk_schedule_plan.py).
 #include <algorithm>
 
+#include "cost/merged_pair.h"
 #include "schedule/lowering.h"
 
 namespace trifold::schedule {
@@ -29,25 +25,27 @@ constexpr std::size_t at(Segment s) { return static_cast<std::size_t>(s); }
 
 double Lowering::pair_device_s(const BlockProgram& f, const BlockProgram& b) const {
   const bool delayed = job_.techniques.has(Overlap::delay_wgrad);
-  const auto both = [&](const BlockProgram& x, const std::array<Piece, layer::kSegments>& of) {
-    return device_s(x, of[at(Segment::experts)]) + device_s(x, of[at(Segment::shared)]);
-  };
-  const double expert_wgrad = both(b, b.w),
-               attention_wgrad = device_s(b, b.w[at(Segment::attention)]);
   const bool early = job_.techniques.has(Overlap::early_attn_release);
-  const double attention_dgrad =
-      device_s(b, b.b[at(Segment::attention)]) + (delayed ? 0 : attention_wgrad);
-  const double windows[4][2] = {
-      {device_s(b, b.b_combine_comm), device_s(f, f.f[at(Segment::attention)])},
-      {device_s(f, f.f_dispatch_comm), both(b, b.b) + (delayed ? 0 : expert_wgrad)},
-      {device_s(b, b.b_dispatch_comm), (early ? 0 : both(f, f.f)) + (delayed ? expert_wgrad : 0)},
-      {device_s(f, f.f_combine_comm), early && delayed ? attention_wgrad
-                                      : early          ? 0
-                                                       : attention_dgrad}};
-  double seconds =
-      (delayed && !early ? attention_wgrad : 0) + (early ? attention_dgrad + both(f, f.f) : 0);
-  for (const auto& [comm, compute] : windows) seconds += std::max(comm, compute);
-  return seconds + device_s(f, f.f[at(Segment::combine)]) + device_s(b, b.b[at(Segment::combine)]);
+  const auto part = [&](const BlockProgram& x, const std::array<Piece, layer::kSegments>& of,
+                        Segment one, Segment other) {
+    return device_s(x, of[at(one)]) + device_s(x, of[at(other)]);
+  };
+  const auto attention = [&](const BlockProgram& x, const auto& of) {
+    return part(x, of, Segment::attention, Segment::shared);
+  };
+  const auto experts = [&](const BlockProgram& x, const auto& of) {
+    return part(x, of, Segment::experts, Segment::dispatch);
+  };
+  cost::MergedPair p;
+  p.attention_forward = attention(f, f.f), p.experts_forward = experts(f, f.f);
+  p.attention_backward = attention(b, b.b), p.experts_backward = experts(b, b.b);
+  (delayed ? p.attention_wgrad : p.attention_backward) += attention(b, b.w);
+  (delayed ? p.experts_wgrad : p.experts_backward) += experts(b, b.w);
+  p.dispatch_forward = device_s(f, f.f_dispatch_comm);
+  p.dispatch_backward = device_s(b, b.b_dispatch_comm);
+  p.combine_forward = device_s(f, f.f_combine_comm) + device_s(f, f.f_combined);
+  p.combine_backward = device_s(b, b.b_combine_comm) + device_s(b, b.b_combining);
+  return p.seconds(early);
 }
 
 Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const Unit& b,
@@ -63,45 +61,44 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   };
   gather_layer(f, forward_layer, true);
   reload_layer(b, backward_layer);
-  const sim::Index combined =
-      backward(y.b_combine_comm, backward(y.b[at(Segment::combine)], in.backward));
+  const sim::Index combined = backward(y.b_combine_comm, backward(y.b_combining, in.backward));
   const BlockProgram& projection = out_.programs.mtp_projection;
   if (is_mtp(f, forward_layer))
     in.forward = chain(f, projection, projection.forward, forward_layer, Work::forward, in.forward);
-  const sim::Index attended = forward(x.f[at(Segment::attention)], in.forward);
+  const sim::Index attended =
+      forward(x.f[at(Segment::attention)], forward(x.f[at(Segment::shared)], in.forward));
   // Its row counts travel behind C.bwd, and the host launches nothing before they are there.
   if (x.waits_for_counts) depend(combined, attended);
   const sim::Index dispatched = forward(x.f_dispatch_comm, attended);
-  sim::Index experts =
-      backward(y.b[at(Segment::experts)], backward(y.b[at(Segment::shared)], combined));
+  sim::Index experts = backward(y.b[at(Segment::experts)], combined);
   depend(combined, experts);
-  if (!delayed)
-    experts = backward(y.w[at(Segment::shared)], backward(y.w[at(Segment::experts)], experts));
+  if (!delayed) experts = backward(y.w[at(Segment::experts)], experts);
   const sim::Index returned =
       backward(y.b_dispatch_comm, backward(y.b[at(Segment::dispatch)], experts));
-  if (delayed) backward(y.w[at(Segment::shared)], backward(y.w[at(Segment::experts)], experts));
+  if (delayed) backward(y.w[at(Segment::experts)], experts);
   const bool early = job_.techniques.has(Overlap::early_attn_release);
   sim::Index attention = kNone;
   const auto attention_backward = [&] {
-    attention = backward(y.b[at(Segment::attention)], returned);
-    if (!delayed) attention = backward(y.w[at(Segment::attention)], attention);
+    attention = backward(y.b[at(Segment::attention)], backward(y.b[at(Segment::shared)], returned));
+    if (!delayed)
+      attention =
+          backward(y.w[at(Segment::attention)], backward(y.w[at(Segment::shared)], attention));
   };
   if (early) attention_backward();
-  const sim::Index shared = forward(x.f[at(Segment::shared)], attended);
   sim::Index expert = forward(x.f[at(Segment::dispatch)], dispatched);
   expert = forward(x.f[at(Segment::experts)], expert);
-  if (x.f[at(Segment::experts)].empty()) depend(shared, expert);
   const sim::Index sent = forward(x.f_combine_comm, expert);
   if (!early) attention_backward();
   if (delayed) {
-    const sim::Index wgrad = backward(y.w[at(Segment::attention)], attention);
+    const sim::Index wgrad =
+        backward(y.w[at(Segment::attention)], backward(y.w[at(Segment::shared)], attention));
     if (backward_layer > 0) attention = wgrad;
   }
   if (is_mtp(b, backward_layer))
     attention =
         chain(b, projection, projection.backward, backward_layer, Work::backward, attention);
   Pair out;
-  out.forward = forward(x.f[at(Segment::combine)], sent);
+  out.forward = forward(x.f_combined, sent);
   out.backward = attention;
   double wait = 0;
   if (x.host_forward_s + y.host_backward_s > 0) {
@@ -109,6 +106,7 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
     if (!job_.techniques.has(job::GraphScope::full_iteration))
       host = host * pricer_.constants().host_overlap_factor + y.host_merge_s;
     wait = cost::host_wait_s(pair_device_s(x, y), host);
+    if (x.routed) wait += cost::kPairHops;
   }
   out.forward = host_wait(f, wait, Work::forward, out.forward);
   offload_layer(f, forward_layer, out.forward);
