@@ -19,6 +19,11 @@
 // TFLOP/s, 0.53 of peak (facts.json gb200-hist-014). dgrad and wgrad scale as the dense passes do.
 //
 // Known error: 6 % median and 24 % at the 90th percentile when a group count is left out.
+// Long samples of that run met the power limit: from our rested run (h200x2-2026-11-30) e is 0.98,
+// and a loop on one stream costs what its dense GEMMs do. gemm_sustained_factor has that limit a
+// second time, so Hopper's BF16 experts are some 10 % too dear. With e = 0.98 on Hopper and what
+// gb200-hist-014 gives on Blackwell (0.91) the stated runs find 5.7 instead of 5.8 % with a model
+// left out, the median error grows from 2.8 to 2.9 % and MegaScale's step falls 15.6 % short.
 
 namespace trifold::fit {
 
