@@ -28,9 +28,11 @@ using layer::Operator;
 
 class Machine {
  public:
-  Machine(const std::string& cluster, const std::string& profile)
+  // `sustained`: at the clocks of training, as samples that last long enough to meet the power
+  // limit.
+  Machine(const std::string& cluster, const std::string& profile, bool sustained = false)
       : cluster_(*hardware::load_cluster(cluster, TRIFOLD_SOURCE_DIR)),
-        profile_(benchmark_profile(profile.empty() ? cluster_.profile : profile)),
+        profile_(profile_at(profile.empty() ? cluster_.profile : profile, sustained)),
         pricer_(cluster_, profile_) {}
 
   double gemm(Dtype dtype, GemmPass pass, double m, double n, double k, double bytes = 0) const {
@@ -79,6 +81,14 @@ class Machine {
   const hardware::Cluster& cluster() const { return cluster_; }
 
  private:
+  static hardware::Profile profile_at(const std::string& name, bool sustained) {
+    hardware::Profile profile = benchmark_profile(name);
+    constexpr const char* kClocks = "gemm_sustained_factor";
+    if (sustained)
+      profile.constants.find(kClocks)->second.value =
+          hardware::load_profile(name, TRIFOLD_SOURCE_DIR)->constant(kClocks);
+    return profile;
+  }
   double seconds(const Operator& op) const { return pricer_.price(op, {}).seconds; }
   hardware::Cluster cluster_;
   hardware::Profile profile_;
@@ -278,8 +288,10 @@ void add_measured_grouped(const std::string& variant, const std::string& source,
   }
 }
 
+// The run's long samples met the power limit: it is 11 % slower on the 44 shapes that our rested
+// run shares with it, whose profile is therefore taken at sustained clocks.
 void add_back_ends(std::vector<Row>& rows) {
-  const Machine h200("dgx-h200", ""), ours("dgx-h200", "h200-measured");
+  const Machine h200("dgx-h200", ""), ours("dgx-h200", "h200-measured", true);
   const auto by = [](const Machine& machine, GroupedKernel kernel) {
     return [&machine, kernel](Dtype dtype, double groups, double each, double n, double k) {
       return machine.grouped(dtype, GemmPass::forward, groups, each, n, k, kernel);
@@ -319,8 +331,7 @@ TEST(Facts, GroupedGemm) {
   add_back_ends(rows);
   judge("Grouped GEMM", rows,
         {{"2 x H200 four streams, h200", "all rows", 0.10},
-         // The two runs themselves are 11 % apart on the 44 shapes that both measured.
-         {"2 x H200 four streams, h200-measured", "no", 0.15},
+         {"2 x H200 four streams, h200-measured", "another run", 0.10},
          {"2 x H200 strided batch, h200", "all rows", 0.10},
          {"2 x H200 cublasGemmGroupedBatchedEx, h200", "all rows", 0.10},
          {"2 x H200 one stream, h200", "all rows", 0.10}});
