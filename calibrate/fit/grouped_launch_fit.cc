@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <set>
+#include <tuple>
 
 #include "calibrate/fit/csv.h"
 #include "calibrate/fit/family_fits.h"

@@ -57,10 +57,14 @@ Result<void> put_launches(const GpuFacts& gpu, const Shared& shared, const std::
                           FittedProfile& out) {
   constexpr double kOtherGpu = 0.1;
   out.profile.grouped_launch = shared.launches.grouped_launch;
-  if (gpu.profile != "h200")
-    for (auto& kernel : out.profile.grouped_launch)
-      for (hardware::GroupedLaunch& launch : kernel)
-        launch.basis = Basis::scaled, launch.error = std::hypot(launch.error, kOtherGpu);
+  for (const auto& kernel : hardware::kGroupedKernels) {
+    const bool own =
+        gpu.profile == (kernel.value == hardware::GroupedKernel::deepgemm ? "h800" : "h200");
+    if (own) continue;
+    for (hardware::GroupedLaunch& launch :
+         out.profile.grouped_launch[static_cast<std::size_t>(kernel.value)])
+      launch.basis = Basis::scaled, launch.error = std::hypot(launch.error, kOtherGpu);
+  }
   return fit_fused_moe(gpu, data_dir, out.profile, out.reports);
 }
 

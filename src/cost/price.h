@@ -30,7 +30,7 @@ struct Constants {
       overlap_leak_graph, tp_overlap_exposed, cp_overlap_exposed, dp_overlap_exposed, p2p_exposed,
       optimizer_fixed_s, step_sync_s, host_link_efficiency, step_sigma;
   explicit Constants(const hardware::Profile& profile);
-  // Of a merged pair: overlap_leak, by whether the whole iteration is a graph.
+  // overlap_leak, by whether the whole iteration is a graph.
   double leak(const job::Techniques& techniques) const {
     return techniques.has(job::GraphScope::full_iteration) ? overlap_leak_graph : overlap_leak;
   }

@@ -44,7 +44,7 @@ const std::vector<ConstantSpec> kConstants = {
      "HybridEP's routing metadata ahead of a dispatch that crosses domains (3.109 s a step in a trace of Qwen3-30B on 16 H100: 64 micro-batches x 48 layers)"},
     {"ep_scaleout_latency_factor", "1", 1.0, 0.1, 3,
      "latency of a dispatch that crosses domains in a training step, over the benchmark's"},
-    {"overlap_leak", "1", 0.1, 0, 0.6, "of what runs side by side in a merged pair: what that costs besides the dispatcher's SMs"},
+    {"overlap_leak", "1", 0.1, 0, 0.6, "what passes and transfers of a merged pair lose beside one another, and a GEMM beside a NIC"},
     {"overlap_leak_graph", "1", 0.07, 0, 0.3, "the same under CUDA graphs"},
     {"tp_overlap_exposed", "1", 0.3, 0, 1, "share of overlapped tensor-parallel communication that shows"},
     {"cp_overlap_exposed", "1", 0.2, 0, 1, "share of overlapped context-parallel communication that shows"},
@@ -217,7 +217,9 @@ GemmRate Profile::grouped_rate(GroupedKernel kernel, Dtype dtype, GemmPass pass,
     break;
   }
   const double each = std::ceil(tokens_per_expert / launch->tile_rows) * launch->tile_rows;
-  Known u = gemm_utilisation(dtype, pass, launches_once(kernel) ? groups * each : each, n, k);
+  // A weight gradient's rows are depth, which groups do not share.
+  const bool together = launches_once(kernel) && pass != GemmPass::wgrad;
+  Known u = gemm_utilisation(dtype, pass, together ? groups * each : each, n, k);
   u.value = std::min(launch->efficiency * u.value, launch->ceiling) * tokens_per_expert / each;
   return {downgrade(u, worse(launch->basis, found.basis), std::hypot(launch->error, found.error)),
           launch->weight_rate, launch->launch_s};

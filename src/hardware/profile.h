@@ -58,7 +58,7 @@ inline constexpr int kGemmPasses = 3;
 //   t = max(2 M n k / (peak x min(efficiency u(M, n, k), ceiling)),
 //           groups n k element bytes / (weight_rate x HBM)) + launch_s
 // M: the rows of all groups, each group's in whole tiles, which share the SMs as the tiles of one
-// GEMM do; in a loop u has the rows of one group. u: the dense surface.
+// GEMM do; in a loop and in weight gradients u has the rows of one group. u: the dense surface.
 struct GroupedLaunch {
   double efficiency = 0;  // 0: not measured
   double ceiling = 1;

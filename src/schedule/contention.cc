@@ -14,7 +14,8 @@
 //                 GEMM 1.3.
 //                 Transfers over the NIC have slack: 24 CTAs move 280 GB/s alone, a NIC 50, and
 //                 280 / (1 + latency_hbm x load) stays above that.
-//   link traffic  a GEMM loses about a tenth beside any NVLink traffic, copy engines included.
+//   link traffic  a GEMM loses about a tenth beside any NVLink traffic, copy engines included;
+//                 beside a NIC's what published runs say (overlap_leak).
 //
 // Known error: 8 % of compute and 15 % of transfer times beside one another (mean absolute, rows
 // not fitted); the worst are small copies on 16 SMs beside a GEMM (half of the measured time).

@@ -80,6 +80,7 @@ class Lowering {
   void merged_unit(const Unit& f, const Unit& b);
   struct Pair {
     sim::Index forward = kNone, backward = kNone;
+    sim::Index wgrad = kNone;  // the layer's last weight gradient: nothing but its reduction waits
   };
   Pair merged_layers(const Unit& f, int forward_layer, const Unit& b, int backward_layer, Pair in);
   double pair_device_s(const BlockProgram& f, const BlockProgram& b) const;

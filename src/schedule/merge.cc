@@ -89,17 +89,16 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   expert = forward(x.f[at(Segment::experts)], expert);
   const sim::Index sent = forward(x.f_combine_comm, expert);
   if (!early) attention_backward();
-  if (delayed) {
-    const sim::Index wgrad =
-        backward(y.w[at(Segment::attention)], backward(y.w[at(Segment::shared)], attention));
-    if (backward_layer > 0) attention = wgrad;
-  }
+  sim::Index wgrad = kNone;
+  if (delayed)
+    wgrad = backward(y.w[at(Segment::attention)], backward(y.w[at(Segment::shared)], attention));
   if (is_mtp(b, backward_layer))
     attention =
         chain(b, projection, projection.backward, backward_layer, Work::backward, attention);
   Pair out;
   out.forward = forward(x.f_combined, sent);
   out.backward = attention;
+  out.wgrad = delayed ? wgrad : attention;
   double wait = 0;
   if (x.host_forward_s + y.host_backward_s > 0) {
     double host = x.host_forward_s + y.host_backward_s;
@@ -110,7 +109,7 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   }
   out.forward = host_wait(f, wait, Work::forward, out.forward);
   offload_layer(f, forward_layer, out.forward);
-  scatter_layer(b, backward_layer, out.backward);
+  scatter_layer(b, backward_layer, out.wgrad);
   return out;
 }
 
@@ -124,10 +123,11 @@ void Lowering::merged_unit(const Unit& f, const Unit& b) {
     now.forward = chain(f, embedding, embedding.forward, -1, Work::forward, now.forward);
   for (int i = 0; y.loss && i < 1 + job_.model.mtp_layers; ++i)
     now.backward = chain(b, head, head.backward, -1, Work::backward, now.backward);
+  now.wgrad = now.backward;
   const int pairs = std::min(layers_of(x), layers_of(y));
   int i = 0, j = layers_of(y) - 1;
   for (; i < pairs; ++i, --j) now = merged_layers(f, i, b, j, now);
-  for (; j >= 0; --j) now.backward = backward_layer(b, j, false, now.backward);
+  for (; j >= 0; --j) now.backward = now.wgrad = backward_layer(b, j, false, now.backward);
   for (; i < layers_of(x); ++i) now.forward = forward_layer(f, i, now.forward);
   for (int k = 0; x.loss && k < 1 + job_.model.mtp_layers; ++k)
     now.forward = chain(f, head, head.forward, -1, Work::forward, now.forward);
@@ -135,7 +135,7 @@ void Lowering::merged_unit(const Unit& f, const Unit& b) {
     now.backward = chain(b, embedding, embedding.backward, -1, Work::backward, now.backward);
   end_unit(f, true, now.forward);
   end_unit(b, false, now.backward);
-  wgrad_end_[unit_index(b)] = now.backward;
+  wgrad_end_[unit_index(b)] = y.embedding ? now.backward : now.wgrad;
   // One frees the layers that the other fills: as many are alive at the end as at the start.
   for (const auto& [u, change] : {std::pair{b, -1}, std::pair{f, 1}})
     step_.memory.push_back({now.backward, static_cast<std::int16_t>(u.stage),
