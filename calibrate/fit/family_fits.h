@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/fit/csv.h"
 #include "calibrate/fit/gpu_facts.h"
 #include "calibrate/fit/grid_fit.h"
 #include "hardware/profile.h"
@@ -44,6 +45,14 @@ Result<void> fit_gemm(const GpuFacts& gpu, const std::string& data_dir,
 Result<PassRatios> fit_pass_ratios(const GpuFacts& h200, const hardware::Grid3& bf16_forward,
                                    const std::string& data_dir);
 
+// Experts' GEMMs by one back end ("loop4s") of data/h200x2/gemm.csv, 4 experts and more.
+struct GroupedRow {
+  hardware::Dtype dtype = hardware::Dtype::bf16;
+  double groups = 0, rows = 0, n = 0, k = 0;  // rows of each group
+  double seconds = 0;
+};
+std::vector<GroupedRow> grouped_rows(const Csv& csv, const std::string& back_end);
+
 // Grouped GEMM as the dense surface at `rows` times the tokens per expert, times `efficiency`, with
 // a weight-read floor.
 struct GroupedModel {
@@ -74,10 +83,6 @@ Result<std::vector<FusedMoe>> read_fused_moe(const std::string& gpu, const std::
 // Grouped GEMMs that are not on four streams (Profile::grouped_launch); `profile` has its dense
 // surfaces already. cuBLAS' from any rows, or from data/h200x2/gemm.csv; DeepGEMM's from its
 // README; CUTLASS' from moe_compact.csv, nothing for a GPU that has no rows there.
-struct GroupedRow {
-  double groups = 0, rows = 0, n = 0, k = 0;  // rows of each group
-  double seconds = 0;
-};
 struct GpuRates {
   double peak = 0, hbm = 0;  // FLOP/s of the format, B/s
 };
@@ -86,7 +91,6 @@ ErrorReport fit_launch_rows(hardware::GroupedKernel kernel, hardware::Dtype dtyp
                             const std::string& source, hardware::Profile& profile);
 Result<void> fit_cublas_launches(const GpuFacts& h200, const std::string& data_dir,
                                  hardware::Profile& profile, std::vector<ErrorReport>& reports);
-double fused_moe_seconds(const GpuFacts& gpu, const hardware::Profile& profile, const FusedMoe& f);
 void fit_deepgemm(const GpuFacts& h800, hardware::Profile& profile,
                   std::vector<ErrorReport>& reports);
 Result<void> fit_fused_moe(const GpuFacts& gpu, const std::string& data_dir,

@@ -46,33 +46,13 @@ double group_seconds(const GpuFacts& gpu, const hardware::Profile& profile,
   return std::max(compute, weights);
 }
 
-struct Row {
-  Dtype dtype;
-  double groups, m, n, k, seconds;
-};
-
-std::vector<Row> measured_rows(const Csv& csv) {
-  std::vector<Row> rows;
-  for (std::size_t i = 0; i < csv.rows(); ++i) {
-    const std::string_view op = csv.text(i, "op"), var = csv.text(i, "var");
-    if (op != "grouped_fc1" && op != "grouped_fc2") continue;
-    const bool bf16 = var == "bf16_loop4s";
-    if (!bf16 && var != "fp8_loop4s") continue;
-    const double groups = csv.number(i, "d0"), tokens = csv.number(i, "d1");
-    if (groups < 4) continue;
-    rows.push_back({bf16 ? Dtype::bf16 : Dtype::fp8_tensor, groups, tokens / groups,
-                    csv.number(i, "d2"), csv.number(i, "d3"), csv.number(i, "us") * 1e-6});
-  }
-  return rows;
-}
-
 }  // namespace
 
 Result<GroupedModel> fit_grouped_measured(const GpuFacts& h200, const hardware::Profile& profile,
                                           const std::string& data_dir,
                                           std::vector<ErrorReport>& reports) {
   TRIFOLD_ASSIGN(csv, Csv::read(data_dir + "/h200x2/gemm.csv"));
-  const std::vector<Row> rows = measured_rows(csv);
+  const std::vector<GroupedRow> rows = grouped_rows(csv, "loop4s");
   if (rows.empty()) return input_error("no grouped rows", data_dir + "/h200x2/gemm.csv");
   const auto model_of = [](const std::vector<double>& p) {
     GroupedModel m;
@@ -81,14 +61,15 @@ Result<GroupedModel> fit_grouped_measured(const GpuFacts& h200, const hardware::
     m.weight_efficiency = p[2];
     return m;
   };
-  const auto log_error = [&](const GroupedModel& model, const Row& r) {
-    return std::log(r.groups *
-                    group_seconds(h200, profile, model, r.dtype, GemmPass::forward, r.m, r.n, r.k) /
-                    r.seconds);
+  const auto log_error = [&](const GroupedModel& model, const GroupedRow& r) {
+    return std::log(
+        r.groups *
+        group_seconds(h200, profile, model, r.dtype, GemmPass::forward, r.rows, r.n, r.k) /
+        r.seconds);
   };
   const auto loss = [&](const std::vector<double>& p, std::size_t skip_groups) {
     double sum = 0;
-    for (const Row& r : rows)
+    for (const GroupedRow& r : rows)
       if (static_cast<std::size_t>(r.groups) != skip_groups)
         sum += huber(log_error(model_of(p), r), 0.1);
     return sum;
@@ -102,7 +83,7 @@ Result<GroupedModel> fit_grouped_measured(const GpuFacts& h200, const hardware::
   for (std::size_t groups : {4, 8, 16, 32, 64}) {
     const GroupedModel fold = model_of(
         box_search([&](const std::vector<double>& p) { return loss(p, groups); }, start, box));
-    for (const Row& r : rows)
+    for (const GroupedRow& r : rows)
       if (static_cast<std::size_t>(r.groups) == groups)
         errors.push_back(std::expm1(log_error(fold, r)));
   }

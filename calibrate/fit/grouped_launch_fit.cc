@@ -53,6 +53,18 @@ GroupedLaunch& launch_in(hardware::Profile& profile, GroupedKernel kernel, Dtype
   return profile.grouped_launch[static_cast<std::size_t>(kernel)][static_cast<std::size_t>(dtype)];
 }
 
+double fused_moe_seconds(const GpuFacts& gpu, const hardware::Profile& profile, const FusedMoe& f) {
+  const auto gemm = [&](double n, double k) {
+    return gemm_seconds(rates_of(gpu, f.dtype), profile, GroupedKernel::cutlass, f.dtype, f.groups,
+                        f.rows, n, k);
+  };
+  const GroupedLaunch& launch =
+      profile.grouped_launch[static_cast<std::size_t>(GroupedKernel::cutlass)]
+                            [static_cast<std::size_t>(f.dtype)];
+  return gemm(2 * f.width, f.hidden) + gemm(f.hidden, f.width) +
+         f.row_bytes() / (launch.row_rate * gpu.hbm);
+}
+
 // What is searched: how parameters make a launch, where, from where, and in which folds the error
 // is judged.
 struct Search {
@@ -94,20 +106,22 @@ std::vector<double> fit_launch(const Search& s, hardware::Profile& profile) {
   return errors;
 }
 
-std::vector<GroupedRow> cublas_rows(const Csv& csv, std::string_view variant) {
+}  // namespace
+
+std::vector<GroupedRow> grouped_rows(const Csv& csv, const std::string& back_end) {
   std::vector<GroupedRow> rows;
   for (std::size_t i = 0; i < csv.rows(); ++i) {
-    const std::string_view op = csv.text(i, "op");
-    if ((op != "grouped_fc1" && op != "grouped_fc2") || csv.text(i, "var") != variant) continue;
+    const std::string_view op = csv.text(i, "op"), variant = csv.text(i, "var");
+    if (op != "grouped_fc1" && op != "grouped_fc2") continue;
+    const bool bf16 = variant == "bf16_" + back_end;
+    if (!bf16 && variant != "fp8_" + back_end) continue;
     const double groups = csv.number(i, "d0");
     if (groups < 4) continue;
-    rows.push_back({groups, csv.number(i, "d1") / groups, csv.number(i, "d2"), csv.number(i, "d3"),
-                    csv.number(i, "us") * 1e-6});
+    rows.push_back({bf16 ? Dtype::bf16 : Dtype::fp8_tensor, groups, csv.number(i, "d1") / groups,
+                    csv.number(i, "d2"), csv.number(i, "d3"), csv.number(i, "us") * 1e-6});
   }
   return rows;
 }
-
-}  // namespace
 
 ErrorReport fit_launch_rows(GroupedKernel kernel, Dtype dtype, const std::vector<GroupedRow>& rows,
                             const GpuRates& gpu, const std::string& source,
@@ -143,13 +157,13 @@ Result<void> fit_cublas_launches(const GpuFacts& h200, const std::string& data_d
                                  hardware::Profile& profile, std::vector<ErrorReport>& reports) {
   const std::string path = data_dir + "/h200x2/gemm.csv";
   TRIFOLD_ASSIGN(csv, Csv::read(path));
-  constexpr std::pair<GroupedKernel, const char*> kVariants[] = {
-      {GroupedKernel::loop, "bf16_loop1"},
-      {GroupedKernel::strided, "bf16_strided"},
-      {GroupedKernel::batched, "bf16_grouped"}};
-  for (const auto& [kernel, variant] : kVariants) {
-    const std::vector<GroupedRow> rows = cublas_rows(csv, variant);
-    if (rows.empty()) return input_error("no grouped GEMMs of " + std::string(variant), path);
+  constexpr std::pair<GroupedKernel, const char*> kBackEnds[] = {
+      {GroupedKernel::loop, "loop1"},
+      {GroupedKernel::strided, "strided"},
+      {GroupedKernel::batched, "grouped"}};
+  for (const auto& [kernel, back_end] : kBackEnds) {
+    const std::vector<GroupedRow> rows = grouped_rows(csv, back_end);
+    if (rows.empty()) return input_error("no grouped GEMMs of " + std::string(back_end), path);
     reports.push_back(fit_launch_rows(kernel, Dtype::bf16, rows, rates_of(h200, Dtype::bf16),
                                       "data/h200x2/gemm.csv, on the dense surface", profile));
   }
@@ -169,7 +183,8 @@ void fit_deepgemm(const GpuFacts& h800, hardware::Profile& profile,
   std::vector<GroupedRow> rows;
   for (const Published& p : kRows)
     for (const auto& [n, k, tflops] : {std::tuple(4096.0, 7168.0, p.fc1), {7168.0, 2048.0, p.fc2}})
-      rows.push_back({p.groups, p.rows, n, k, 2 * p.groups * p.rows * n * k / (tflops * 1e12)});
+      rows.push_back({Dtype::fp8_block, p.groups, p.rows, n, k,
+                      2 * p.groups * p.rows * n * k / (tflops * 1e12)});
   reports.push_back(fit_launch_rows(GroupedKernel::deepgemm, Dtype::fp8_block, rows,
                                     rates_of(h800, Dtype::fp8_block),
                                     "DeepGEMM's README at its first release, H800", profile));
@@ -217,18 +232,6 @@ Result<std::vector<FusedMoe>> read_fused_moe(const std::string& gpu, const std::
     if (f.rows >= kFewestRows && f.groups >= 2) out.push_back(f);
   }
   return out;
-}
-
-double fused_moe_seconds(const GpuFacts& gpu, const hardware::Profile& profile, const FusedMoe& f) {
-  const auto gemm = [&](double n, double k) {
-    return gemm_seconds(rates_of(gpu, f.dtype), profile, GroupedKernel::cutlass, f.dtype, f.groups,
-                        f.rows, n, k);
-  };
-  const GroupedLaunch& launch =
-      profile.grouped_launch[static_cast<std::size_t>(GroupedKernel::cutlass)]
-                            [static_cast<std::size_t>(f.dtype)];
-  return gemm(2 * f.width, f.hidden) + gemm(f.hidden, f.width) +
-         f.row_bytes() / (launch.row_rate * gpu.hbm);
 }
 
 Result<void> fit_fused_moe(const GpuFacts& gpu, const std::string& data_dir,

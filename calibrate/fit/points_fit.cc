@@ -274,7 +274,7 @@ struct Fitter {
         for (const Point& p : turns.points)
           if (p.family == PointFamily::grouped_gemm && p.dtype == dtype.value &&
               p.op == "forward" && p.variant == variant && p.shape[3] >= 4)
-            rows.push_back({p.shape[3], p.shape[0], p.shape[1], p.shape[2], p.us * 1e-6});
+            rows.push_back({p.dtype, p.shape[3], p.shape[0], p.shape[1], p.shape[2], p.us * 1e-6});
         const GpuRates rates{gpu.peak(dtype.value).value(), gpu.hbm_bandwidth.value()};
         if (rows.size() < kFewest || rates.peak <= 0) continue;
         out.reports.push_back(

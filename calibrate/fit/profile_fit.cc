@@ -25,7 +25,7 @@ struct Shared {
   QuantizeCost per_tensor;
   PassRatios ratios;
   GroupedModel grouped;
-  Profile launches;  // its grouped_launch alone
+  decltype(Profile::grouped_launch) launches;
   std::vector<ErrorReport> reports;
 };
 
@@ -43,11 +43,12 @@ Result<Shared> fit_shared(const GpuFacts& h200, const GpuFacts& h800, const std:
   shared.grouped = grouped;
   TRIFOLD_TRY(fit_cublas_launches(h200, data_dir, scratch, shared.reports));
   TRIFOLD_TRY(fit_fused_moe(h200, data_dir, scratch, ignored));
-  TRIFOLD_TRY(fit_gemm(h800, data_dir, per_tensor, ratios, shared.launches, ignored));
-  fit_deepgemm(h800, shared.launches, shared.reports);
+  Profile of_h800;
+  TRIFOLD_TRY(fit_gemm(h800, data_dir, per_tensor, ratios, of_h800, ignored));
+  fit_deepgemm(h800, of_h800, shared.reports);
   constexpr auto kDeepGemm = static_cast<std::size_t>(hardware::GroupedKernel::deepgemm);
-  scratch.grouped_launch[kDeepGemm] = shared.launches.grouped_launch[kDeepGemm];
-  shared.launches.grouped_launch = scratch.grouped_launch;
+  shared.launches = scratch.grouped_launch;
+  shared.launches[kDeepGemm] = of_h800.grouped_launch[kDeepGemm];
   return shared;
 }
 
@@ -56,7 +57,7 @@ Result<Shared> fit_shared(const GpuFacts& h200, const GpuFacts& h800, const std:
 Result<void> put_launches(const GpuFacts& gpu, const Shared& shared, const std::string& data_dir,
                           FittedProfile& out) {
   constexpr double kOtherGpu = 0.1;
-  out.profile.grouped_launch = shared.launches.grouped_launch;
+  out.profile.grouped_launch = shared.launches;
   for (const auto& kernel : hardware::kGroupedKernels) {
     const bool own =
         gpu.profile == (kernel.value == hardware::GroupedKernel::deepgemm ? "h800" : "h200");

@@ -269,10 +269,9 @@ TEST(Facts, Gemm) {
         false);
 }
 
-// Experts' GEMMs by one back end of gemm.csv; `seconds` of (dtype, groups, rows, n, k).
-template <class Seconds>
+// Experts' GEMMs by one back end of gemm.csv.
 void add_measured_grouped(const std::string& variant, const std::string& source,
-                          std::vector<Row>& rows, const Seconds& seconds) {
+                          const Machine& machine, GroupedKernel kernel, std::vector<Row>& rows) {
   const fit::Csv csv = table("h200x2/gemm.csv");
   for (std::size_t i = 0; i < csv.rows(); ++i) {
     const std::string op(csv.text(i, "op")), var(csv.text(i, "var"));
@@ -284,7 +283,8 @@ void add_measured_grouped(const std::string& variant, const std::string& source,
     const Dtype dtype = var[0] == 'b' ? Dtype::bf16 : Dtype::fp8_tensor;
     rows.push_back({source, "gemm.csv",
                     fmt::format("{} {} experts, {} rows each, {} x {}", var, groups, each, n, k),
-                    csv.number(i, "us") * 1e-6, seconds(dtype, groups, each, n, k)});
+                    csv.number(i, "us") * 1e-6,
+                    machine.grouped(dtype, GemmPass::forward, groups, each, n, k, kernel)});
   }
 }
 
@@ -292,20 +292,14 @@ void add_measured_grouped(const std::string& variant, const std::string& source,
 // run shares with it, whose profile is therefore taken at sustained clocks.
 void add_back_ends(std::vector<Row>& rows) {
   const Machine h200("dgx-h200", ""), ours("dgx-h200", "h200-measured", true);
-  const auto by = [](const Machine& machine, GroupedKernel kernel) {
-    return [&machine, kernel](Dtype dtype, double groups, double each, double n, double k) {
-      return machine.grouped(dtype, GemmPass::forward, groups, each, n, k, kernel);
-    };
-  };
-  add_measured_grouped("loop4s", "2 x H200 four streams, h200", rows,
-                       by(h200, GroupedKernel::streams));
-  add_measured_grouped("loop4s", "2 x H200 four streams, h200-measured", rows,
-                       by(ours, GroupedKernel::streams));
-  add_measured_grouped("strided", "2 x H200 strided batch, h200", rows,
-                       by(h200, GroupedKernel::strided));
-  add_measured_grouped("_grouped", "2 x H200 cublasGemmGroupedBatchedEx, h200", rows,
-                       by(h200, GroupedKernel::batched));
-  add_measured_grouped("loop1", "2 x H200 one stream, h200", rows, by(h200, GroupedKernel::loop));
+  add_measured_grouped("loop4s", "2 x H200 four streams, h200", h200, GroupedKernel::streams, rows);
+  add_measured_grouped("loop4s", "2 x H200 four streams, h200-measured", ours,
+                       GroupedKernel::streams, rows);
+  add_measured_grouped("strided", "2 x H200 strided batch, h200", h200, GroupedKernel::strided,
+                       rows);
+  add_measured_grouped("_grouped", "2 x H200 cublasGemmGroupedBatchedEx, h200", h200,
+                       GroupedKernel::batched, rows);
+  add_measured_grouped("loop1", "2 x H200 one stream, h200", h200, GroupedKernel::loop, rows);
 }
 
 // aiconfigurator's fused operator: fc1, fc2 and what it does to rows around them.
