@@ -65,6 +65,7 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   const BlockProgram& projection = out_.programs.mtp_projection;
   if (is_mtp(f, forward_layer))
     in.forward = chain(f, projection, projection.forward, forward_layer, Work::forward, in.forward);
+  // The shared expert stands first, so that the count exchange ends A.
   const sim::Index attended =
       forward(x.f[at(Segment::attention)], forward(x.f[at(Segment::shared)], in.forward));
   // Its row counts travel behind C.bwd, and the host launches nothing before they are there.
@@ -98,7 +99,8 @@ Lowering::Pair Lowering::merged_layers(const Unit& f, int forward_layer, const U
   Pair out;
   out.forward = forward(x.f_combined, sent);
   out.backward = attention;
-  out.wgrad = delayed ? wgrad : attention;
+  // An MTP depth's projection has weight gradients too, behind A.wgrad.
+  out.wgrad = delayed && !is_mtp(b, backward_layer) ? wgrad : attention;
   double wait = 0;
   if (x.host_forward_s + y.host_backward_s > 0) {
     double host = x.host_forward_s + y.host_backward_s;
